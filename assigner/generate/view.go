@@ -54,7 +54,8 @@ func (v View) Vanished() time.Duration {
 	return max(d, time.Millisecond)
 }
 
-// Holding says why no decisions are taken just now, or returns "".
+// Holding says why decisions are on hold just now, or returns "". Where it says that Distributors
+// have not told yet which tasks they carry, it is rounds by load alone that wait.
 func (v View) Holding() string {
 	switch {
 	case v.c.store.err != nil:
@@ -81,7 +82,7 @@ func (v View) Holding() string {
 	case !v.c.members.table.AnyRunning():
 		return "no task is running"
 	case v.c.members.table.Starting() > 0:
-		return fmt.Sprintf("%s, for %s now", v.c.members.table.Listening(), v.c.members.table.Starting().Round(time.Second))
+		return fmt.Sprintf("%s, for %s now; rounds by load wait for that", v.c.members.table.Listening(), v.c.members.table.Starting().Round(time.Second))
 	}
 	return v.c.members.table.Listening()
 }

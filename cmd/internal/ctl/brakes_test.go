@@ -112,7 +112,7 @@ func TestBrakes(t *testing.T) {
 	defer s.Close()
 	w.eventually("the new task is there", func() bool { return strings.Contains(w.must("inspect", "web"), "web-3") })
 	w.eventually("the freeze shows", func() bool {
-		return strings.Contains(w.must("inspect", "web"), "takes no decisions: frozen by ada until")
+		return strings.Contains(w.must("inspect", "web"), "on hold: frozen by ada until")
 	})
 	w.says(`frozen for .* more by ada .* ago: incident`, "inspect", "web")
 	if now := w.newest(); now != frozen {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/cmd/internal/health"
 )
 
 // print writes the view for people; now is what ages are counted to.
@@ -66,7 +67,7 @@ func (c *controlView) print(w io.Writer, now time.Time) {
 	}
 	fmt.Fprintf(w, "assigner %s (%s)", or(c.Assigner, "none"), role)
 	if c.Holding != "" {
-		fmt.Fprintf(w, ", takes no decisions: %s", c.Holding)
+		fmt.Fprintf(w, ", on hold: %s", c.Holding)
 	}
 	fmt.Fprintln(w)
 	if c.Alarm != "" {
@@ -146,9 +147,6 @@ func (v *inspectView) here() int {
 	return n
 }
 
-// leastShed is how many requests a second a task must refuse for that to be said.
-const leastShed = .05
-
 // maxGone is how many tasks that are gone are named.
 const maxGone = 16
 
@@ -163,7 +161,7 @@ func (v *inspectView) printStandings(w io.Writer) {
 		if k.Warming > 0 {
 			fmt.Fprintf(w, "%s is warming, %.0f %%\n", k.Name, 100*k.Warming)
 		}
-		if l := k.Load; l != nil && l.ShedRate >= leastShed && k.State != assignment.TaskDead.String() {
+		if l := k.Load; l != nil && l.ShedRate >= health.LeastShed && k.State != assignment.TaskDead.String() {
 			fmt.Fprintf(w, "%s refuses %s requests a second for want of room\n", k.Name, rate(l.ShedRate))
 		}
 		if f := k.Former; f != nil {

@@ -31,16 +31,19 @@ a slice may have; the generation, its age, and whether every connected subscribe
 overrides in force. With JOBs it shows these alone.
 
 HEALTH is the first of these that holds: store down; unknown (its assigner does not
-answer); undecided (no assigner takes decisions); empty (no task has reported yet, which is
-no fault); down (no task serves); frozen; hot (the imbalance is above 1.5 floors, as in the
-alert SlicerUneven, and there is load enough to tell, or tasks refuse requests); slow (subscribers do not acknowledge what they
-were sent); ok. What is wrong is told below the table.
+answer); undecided (no assigner decides); empty (no task has reported yet, which is no
+fault); down (no task serves); frozen; undecided (decisions are on hold for another reason);
+refusing (tasks have no room for all that is asked); hot (the imbalance is above 1.5 floors, as
+in the alert SlicerUneven, and there is load enough to tell); slow (subscribers do not
+acknowledge what they were sent); ok. The status page has the same words. What is wrong is told
+below the table.
 
 WANTED is the number of tasks with which, at the present load, the CPU would be used to the job's
 target_utilization, in tasks of the mean capacity; - if the tasks do not tell their CPU.
 
 Exits with 0 when all is well, and with 7 when something is wrong with the control
-plane or with one of the jobs shown, which --json tells as "well".`,
+plane or with one of the jobs shown, which --json tells as "well"; a JOB that is not found while
+a store does not answer is one of these.`,
 		Example: `  slicerctl status
   slicerctl status my-job || page-me
   slicerctl status --json | jq -r '.jobs[] | select(.health != "ok") | .job'`,
@@ -71,7 +74,8 @@ plane or with one of the jobs shown, which --json tells as "well".`,
 // status asks about all jobs, or those named.
 func (c *client) status(ctx context.Context, only []string) (*statusView, error) {
 	var plane *assignersView
-	switch resp, err := call(ctx, c, c.admin.ListAssigners, &slicerv1.ListAssignersRequest{}); status.Code(err) {
+	resp, err := call(ctx, c, c.admin.ListAssigners, &slicerv1.ListAssignersRequest{})
+	switch status.Code(err) {
 	case codes.OK:
 		plane = newAssigners(resp)
 	case codes.PermissionDenied, codes.Unimplemented:
@@ -82,10 +86,17 @@ func (c *client) status(ctx context.Context, only []string) (*statusView, error)
 	if status.Code(err) == codes.Unavailable && plane != nil && plane.Assigner == "" {
 		return newStatus(plane, []jobStatus{}, nil), nil // the Distributor is all that answers
 	}
+	unlisted := ""
 	if err != nil {
-		return nil, err
+		if status.Code(err) != codes.Unavailable || plane == nil {
+			return nil, err
+		}
+		unlisted = "the jobs cannot be listed: " + c.explain(err).Error()
 	}
 	jobs := slices.Clone(list.GetJobs())
+	if unlisted != "" || len(list.GetUnanswered()) > 0 {
+		jobs = withNames(jobs, resp.GetJobs(), only)
+	}
 	if len(only) > 0 {
 		jobs = slices.DeleteFunc(jobs, func(j *slicerv1.Job) bool { return !slices.Contains(only, j.GetConfig().GetName()) })
 		for _, name := range only {
@@ -109,7 +120,14 @@ func (c *client) status(ctx context.Context, only []string) (*statusView, error)
 			if err != nil {
 				info, failed = nil, c.explain(err).Error()
 			}
-			out[i], errs[i] = newJobStatus(j, info, failed, slices.Contains(list.GetUnanswered(), j.GetConfig().GetStore()))
+			if j.Version == 0 && status.Code(err) == codes.NotFound {
+				errs[i] = err
+				return
+			}
+			if j.Version == 0 && info != nil { // of which the list told nothing
+				j = info.GetJob()
+			}
+			out[i], errs[i] = newJobStatus(j, info, failed, slices.Contains(list.GetUnanswered(), j.GetConfig().GetStore()), time.Now())
 		})
 	}
 	asked.Wait()
@@ -121,7 +139,29 @@ func (c *client) status(ctx context.Context, only []string) (*statusView, error)
 	if err := ctx.Err(); err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
-	return newStatus(plane, out, list.GetUnanswered()), nil
+	v := newStatus(plane, out, list.GetUnanswered())
+	if unlisted != "" {
+		v.Well, v.Problems = false, append(v.Problems, unlisted)
+	}
+	return v, nil
+}
+
+// withNames adds the jobs that a list lacks as a store does not answer, and that Distributors
+// ask about or that are asked for: they have a name alone, and the version 0.
+func withNames(jobs []*slicerv1.Job, known []*slicerv1.JobAssigners, only []string) []*slicerv1.Job {
+	names := slices.Clone(only)
+	for _, j := range known {
+		if j.GetStore() != "" { // else it is a name that was asked for, and no job
+			names = append(names, j.GetJob())
+		}
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if !slices.ContainsFunc(jobs, func(j *slicerv1.Job) bool { return j.GetConfig().GetName() == name }) {
+			jobs = append(jobs, &slicerv1.Job{Config: &slicerv1.JobConfig{Name: name}})
+		}
+	}
+	return jobs
 }
 
 // summary says on one line how much is wrong.
@@ -190,7 +230,7 @@ func (v *statusView) print(w io.Writer, now time.Time) {
 
 func (j *jobStatus) cells(now time.Time) []string {
 	tasks := strconv.Itoa(j.Tasks.Serving)
-	if n := j.Tasks.living(); n > j.Tasks.Serving {
+	if n := j.Tasks.Living(); n > j.Tasks.Serving {
 		tasks += "/" + strconv.Itoa(n)
 	}
 	wanted, cores, imbalance, floor := "-", "-", "-", "-"
@@ -210,5 +250,5 @@ func (j *jobStatus) cells(now time.Time) []string {
 			converged = "yes"
 		}
 	}
-	return []string{j.Job, j.Health, tasks, wanted, cores, rate(j.Load), imbalance, floor, fmt.Sprintf("%d-%d", j.MinReplicas, j.MaxReplicas), generation, made, converged, j.overrides()}
+	return []string{j.Job, string(j.Health), tasks, wanted, cores, rate(j.Load), imbalance, floor, fmt.Sprintf("%d-%d", j.MinReplicas, j.MaxReplicas), generation, made, converged, j.overrides()}
 }

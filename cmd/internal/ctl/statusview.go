@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
-	"github.com/slicer-project/slicer/cmd/internal/uneven"
+	"github.com/slicer-project/slicer/cmd/internal/health"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -31,26 +31,13 @@ type storeView struct {
 	Up   bool   `json:"up"`
 }
 
-// What status says of a job, in the order in which one hides the next.
-const (
-	jobStoreDown = "store down" // its store does not answer: nothing is decided
-	jobUnknown   = "unknown"    // its assigner does not answer, or the server has none
-	jobUndecided = "undecided"  // no assigner takes its decisions
-	jobEmpty     = "empty"      // no task has ever reported
-	jobDown      = "down"       // no task may be given requests
-	jobFrozen    = "frozen"
-	jobHot       = "hot"  // the load is uneven and could be less so, or tasks refuse requests
-	jobSlow      = "slow" // subscribers do not acknowledge what they were sent
-	jobOK        = "ok"
-)
-
 // jobStatus is one job of statusView.
 type jobStatus struct {
-	Job      string   `json:"job"`
-	Health   string   `json:"health"`
-	Problems []string `json:"problems,omitempty"`
-	Mode     string   `json:"mode"`
-	Store    string   `json:"store,omitempty"`
+	Job      string       `json:"job"`
+	Health   health.State `json:"health"`
+	Problems []string     `json:"problems,omitempty"`
+	Mode     string       `json:"mode"`
+	Store    string       `json:"store,omitempty"`
 
 	Generation int64      `json:"generation"` // 0: there is no assignment
 	Made       *time.Time `json:"made,omitempty"`
@@ -59,7 +46,7 @@ type jobStatus struct {
 	Converged bool   `json:"converged"`
 	Slow      uint32 `json:"slow"`
 
-	Tasks taskCounts `json:"tasks"`
+	Tasks health.Tasks `json:"tasks"`
 	// Wanted is how many tasks the job would need for Target, its target utilization; 0 if
 	// that is not known.
 	Wanted uint32  `json:"wanted_tasks"`
@@ -80,89 +67,31 @@ type jobStatus struct {
 	Overrides   *overridesView `json:"overrides,omitempty"`
 }
 
-// taskCounts are how many tasks there are in each state. Serving are those that run and are
-// not excluded.
-type taskCounts struct {
-	Serving  int `json:"serving"`
-	Starting int `json:"starting"`
-	Draining int `json:"draining"`
-	Excluded int `json:"excluded"`
-	Dead     int `json:"dead"`
-}
-
-// living is how many are not dead.
-func (c taskCounts) living() int { return c.Serving + c.Starting + c.Draining + c.Excluded }
-
 // newJobStatus is that of a job as listed, and as its assigner knows it: nil where it does
 // not answer, and then failed says why. down reports whether the job's store does not answer.
-func newJobStatus(listed *slicerv1.Job, info *slicerv1.InspectJobResponse, failed string, down bool) (jobStatus, error) {
+func newJobStatus(listed *slicerv1.Job, info *slicerv1.InspectJobResponse, failed string, down bool, now time.Time) (jobStatus, error) {
 	cfg, _, err := jobFromProto(listed)
 	if err != nil {
 		return jobStatus{}, err
 	}
 	j := jobStatus{Job: cfg.Name, Mode: cfg.Mode.String(), Store: cfg.Store, Target: cfg.TargetUtilization, MinReplicas: cfg.MinReplicas, MaxReplicas: cfg.MaxReplicas}
-	if info != nil {
-		j.take(info)
-	}
 	switch {
+	case info != nil:
+		j.take(info, health.Of(info, down, now))
 	case down:
-		j.judge(jobStoreDown, fmt.Sprintf("store %s does not answer", or(cfg.Store, "default")))
-	case info == nil:
-		j.judge(jobUnknown, failed)
-	case !info.Preferred:
-		j.judge(jobUndecided, or(info.Holding, "no assigner decides"))
-	case info.Generation == 0 && j.Tasks.living() == 0:
-		j.judge(jobEmpty, "")
-	case j.Tasks.Serving == 0:
-		j.judge(jobDown, fmt.Sprintf("no task serves: %d start, %d drain, %d are excluded, %d are dead", j.Tasks.Starting, j.Tasks.Draining, j.Tasks.Excluded, j.Tasks.Dead))
-	case j.Frozen:
-		j.judge(jobFrozen, or(info.Holding, "frozen"))
-	case info.Holding != "":
-		j.judge(jobUndecided, info.Holding)
-	}
-	for _, t := range info.GetTasks() {
-		if s := t.GetShedRate(); s >= leastShed && t.GetTask().GetState() != slicerv1.TaskState_TASK_STATE_DEAD {
-			j.judge(jobHot, fmt.Sprintf("%s refuses %s requests a second for want of room", t.GetTask().GetName(), rate(s)))
-		}
-	}
-	if j.Floor > 0 && j.Imbalance > uneven.Above*j.Floor && uneven.Measurable(info, cfg.LoadMetric, j.Load, j.Tasks.Serving) {
-		j.judge(jobHot, fmt.Sprintf("%s carries %.2f times the mean, and could carry %.2f", j.Hottest, j.OfMean, j.Floor))
-	}
-	if j.Slow > 0 {
-		j.judge(jobSlow, fmt.Sprintf("%s not acknowledged for 5s what was sent", have(int(j.Slow), "subscriber")))
-	}
-	if info.GetAlarm() != "" {
-		j.Problems = append(j.Problems, info.Alarm)
-	}
-	if j.Health == "" {
-		j.Health = jobOK
+		j.Health, j.Problems = health.StoreDown, []string{health.StoreProblem(cfg.Store, "")}
+	default:
+		j.Health, j.Problems = health.Unknown, []string{failed}
 	}
 	return j, nil
 }
 
-func have(n int, one string) string {
-	if n == 1 {
-		return "1 " + one + " has"
-	}
-	return plural(n, one) + " have"
-}
-
-// judge notes a problem; the first one is the job's health.
-func (j *jobStatus) judge(health, problem string) {
-	if j.Health == "" {
-		j.Health = health
-	}
-	if problem != "" {
-		j.Problems = append(j.Problems, problem)
-	}
-}
-
 // well reports whether there is nothing to do about the job.
 func (j *jobStatus) well() bool {
-	return (j.Health == jobOK || j.Health == jobEmpty) && len(j.Problems) == 0
+	return (j.Health == health.OK || j.Health == health.Empty) && len(j.Problems) == 0
 }
 
-func (j *jobStatus) take(info *slicerv1.InspectJobResponse) {
+func (j *jobStatus) take(info *slicerv1.InspectJobResponse, is *health.Job) {
 	if g := assignment.Generation(info.Generation); g != 0 {
 		made := g.Time().UTC()
 		j.Generation, j.Made = int64(g), &made
@@ -171,41 +100,16 @@ func (j *jobStatus) take(info *slicerv1.InspectJobResponse) {
 	j.Slow = info.GetProgress().GetSlowTotal()
 	j.Wanted, j.Imbalance, j.Floor = info.WantedTasks, info.Imbalance, info.Floor
 	j.Overrides = newOverrides(info.Overrides)
-	j.Frozen = info.VanishedMs > 0 || info.GetOverrides().GetFreeze() != nil
-	excluded := make(map[string]bool)
-	for _, x := range info.GetOverrides().GetExcluded() {
-		excluded[x.GetTask()] = true
+	j.Health, j.Problems, j.Tasks, j.Load, j.Hottest, j.OfMean, j.Frozen = is.State, is.Problems, is.Tasks, is.Load, is.Hottest, is.OfMean, is.Frozen
+	if info.Alarm != "" {
+		j.Problems = append(j.Problems, info.Alarm)
 	}
-	mean := meanLoad(info)
 	for _, t := range info.Tasks {
-		switch s := t.GetTask().GetState(); {
-		case s == slicerv1.TaskState_TASK_STATE_DEAD:
-			j.Tasks.Dead++
-			continue
-		case excluded[t.GetTask().GetName()]:
-			j.Tasks.Excluded++
-		case s == slicerv1.TaskState_TASK_STATE_RUNNING:
-			j.Tasks.Serving++
-			if of := ofMean(t, mean); of > j.OfMean {
-				j.Hottest, j.OfMean = t.Task.Name, of
-			}
-		case s == slicerv1.TaskState_TASK_STATE_DRAINING:
-			j.Tasks.Draining++
-		default:
-			j.Tasks.Starting++
+		if t.GetTask().GetState() != slicerv1.TaskState_TASK_STATE_DEAD {
+			j.Cores += t.CpuCores
+			j.Memory += t.MemoryBytes
 		}
-		j.Load += t.Load
-		j.Cores += t.CpuCores
-		j.Memory += t.MemoryBytes
 	}
-}
-
-// ofMean is a task's load by capacity over the mean of the job; 0 if there is none.
-func ofMean(t *slicerv1.TaskStatus, mean float64) float64 {
-	if w := t.GetTask().GetWeight(); w > 0 && mean > 0 {
-		return t.Load / w / mean
-	}
-	return 0
 }
 
 // overrides are those in force, in a few words.
@@ -262,7 +166,7 @@ func newStatus(plane *assignersView, jobs []jobStatus, unanswered []string) *sta
 	for _, n := range names {
 		up := !slices.Contains(unanswered, n)
 		if v.Stores = append(v.Stores, storeView{n, up}); !up {
-			v.Problems = append(v.Problems, fmt.Sprintf("store %s does not answer", or(n, "default")))
+			v.Problems = append(v.Problems, health.StoreProblem(n, ""))
 		}
 	}
 	v.Well = len(v.Problems) == 0

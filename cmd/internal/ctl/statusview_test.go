@@ -6,8 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/slicer-project/slicer/cmd/internal/health"
+	"github.com/slicer-project/slicer/cmd/internal/screen"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
+
+var now = time.UnixMilli(1763715600000).Add(90 * time.Second)
 
 // TestJobHealth: of several things that are wrong the first in the list is the health, and all
 // are told.
@@ -16,40 +20,40 @@ func TestJobHealth(t *testing.T) {
 		name   string
 		change func(m *slicerv1.InspectJobResponse)
 		down   bool
-		want   string
+		want   health.State
 		told   string
 	}{
-		{"as it should be", func(*slicerv1.InspectJobResponse) {}, false, jobOK, ""},
-		{"store", func(m *slicerv1.InspectJobResponse) { m.Holding, m.Preferred = "store failing for 3s: x", false }, true, jobStoreDown, "store default does not answer"},
-		{"not preferred", func(m *slicerv1.InspectJobResponse) { m.Preferred, m.Holding = false, "assigner b is preferred" }, false, jobUndecided, "assigner b is preferred"},
-		{"takes over", func(m *slicerv1.InspectJobResponse) { m.Holding = "just taken over" }, false, jobUndecided, "just taken over"},
+		{"as it should be", func(*slicerv1.InspectJobResponse) {}, false, health.OK, ""},
+		{"store", func(m *slicerv1.InspectJobResponse) { m.Holding, m.Preferred = "store failing for 3s: x", false }, true, health.StoreDown, "store default does not answer"},
+		{"not preferred", func(m *slicerv1.InspectJobResponse) { m.Preferred, m.Holding = false, "assigner b is preferred" }, false, health.Undecided, "assigner b is preferred"},
+		{"takes over", func(m *slicerv1.InspectJobResponse) { m.Holding = "just taken over" }, false, health.Undecided, "just taken over"},
 		{"no tasks yet", func(m *slicerv1.InspectJobResponse) {
 			m.Tasks, m.Generation, m.Holding = nil, 0, "no task is running"
-		}, false, jobEmpty, ""},
+		}, false, health.Empty, ""},
 		{"all dead", func(m *slicerv1.InspectJobResponse) {
 			for _, k := range m.Tasks {
 				k.Task.State = slicerv1.TaskState_TASK_STATE_DEAD
 			}
-		}, false, jobDown, "no task serves: 0 start, 0 drain, 0 are excluded, 3 are dead"},
-		{"frozen by itself", func(m *slicerv1.InspectJobResponse) { m.VanishedMs, m.Holding = 5, "frozen for 5ms" }, false, jobFrozen, "frozen for 5ms"},
-		{"uneven", func(m *slicerv1.InspectJobResponse) { m.Imbalance, m.Floor = 1.6, 1 }, false, jobHot, "web-0 carries 1.50 times the mean, and could carry 1.00"},
-		{"uneven as it has to be", func(m *slicerv1.InspectJobResponse) { m.Imbalance, m.Floor = 1.6, 1.3 }, false, jobOK, ""},
+		}, false, health.Down, "no task serves: 0 start, 0 drain, 0 are excluded, 3 are dead"},
+		{"frozen by itself", func(m *slicerv1.InspectJobResponse) { m.VanishedMs, m.Holding = 5, "frozen for 5ms" }, false, health.Frozen, "frozen for 5ms"},
+		{"uneven", func(m *slicerv1.InspectJobResponse) { m.Imbalance, m.Floor = 1.6, 1 }, false, health.Hot, "web-0 carries 1.50 times the mean, and could carry 1.00"},
+		{"uneven as it has to be", func(m *slicerv1.InspectJobResponse) { m.Imbalance, m.Floor = 1.6, 1.3 }, false, health.OK, ""},
 		{"uneven, by three requests a minute", func(m *slicerv1.InspectJobResponse) {
 			m.Imbalance, m.Floor = 1.6, 1
 			for _, k := range m.Tasks {
 				k.Load /= 6000
 			}
-		}, false, jobOK, ""},
-		{"refuses", func(m *slicerv1.InspectJobResponse) { m.Tasks[1].ShedRate = 3 }, false, jobHot, "web-1 refuses 3 requests a second for want of room"},
-		{"slow", func(m *slicerv1.InspectJobResponse) { m.Progress = &slicerv1.Progress{SlowTotal: 1} }, false, jobSlow, "1 subscriber has not acknowledged"},
+		}, false, health.OK, ""},
+		{"refuses", func(m *slicerv1.InspectJobResponse) { m.Tasks[1].ShedRate = 3 }, false, health.Refusing, "web-1 refuses 3 requests a second for want of room"},
+		{"slow", func(m *slicerv1.InspectJobResponse) { m.Progress = &slicerv1.Progress{SlowTotal: 1} }, false, health.Slow, "1 subscriber has not acknowledged"},
 		{"frozen and slow", func(m *slicerv1.InspectJobResponse) {
 			m.Overrides = &slicerv1.Overrides{Freeze: &slicerv1.Freeze{}}
 			m.Holding, m.Progress = "frozen by ada", &slicerv1.Progress{SlowTotal: 2}
-		}, false, jobFrozen, "2 subscribers have not acknowledged"},
+		}, false, health.Frozen, "2 subscribers have not acknowledged"},
 	} {
 		m := sampleInfo()
 		c.change(m)
-		j, err := newJobStatus(m.Job, m, "", c.down)
+		j, err := newJobStatus(m.Job, m, "", c.down, now)
 		if err != nil || j.Health != c.want || !strings.Contains(strings.Join(j.Problems, "\n"), c.told) || (c.told == "") != (len(j.Problems) == 0) {
 			t.Errorf("%s: %s %q %v, want %s %q", c.name, j.Health, j.Problems, err, c.want, c.told)
 		}
@@ -57,8 +61,8 @@ func TestJobHealth(t *testing.T) {
 			t.Errorf("%s: well %v", c.name, j.well())
 		}
 	}
-	j, err := newJobStatus(sampleInfo().Job, nil, "no answer", false)
-	if err != nil || j.Health != jobUnknown || j.Problems[0] != "no answer" {
+	j, err := newJobStatus(sampleInfo().Job, nil, "no answer", false, now)
+	if err != nil || j.Health != health.Unknown || j.Problems[0] != "no answer" {
 		t.Errorf("no answer: %+v, %v", j, err)
 	}
 }
@@ -72,7 +76,7 @@ func TestDeadTasksHaveNoLoad(t *testing.T) {
 	if m.Tasks[0].Load == 0 || want == 0 {
 		t.Fatalf("the sample has no load: %v", m.Tasks)
 	}
-	if j, err := newJobStatus(m.Job, m, "", false); err != nil || j.Load != want {
+	if j, err := newJobStatus(m.Job, m, "", false, now); err != nil || j.Load != want {
 		t.Errorf("load %g, %v, want %g", j.Load, err, want)
 	}
 }
@@ -83,11 +87,11 @@ func TestStatusPrints(t *testing.T) {
 	for _, k := range m.Tasks {
 		k.CpuCores, k.MemoryBytes = .75, 1<<30
 	}
-	web, err := newJobStatus(m.Job, m, "", false)
+	web, err := newJobStatus(m.Job, m, "", false, now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := newJobStatus(&slicerv1.Job{Config: &slicerv1.JobConfig{Name: "billing", Store: "eu"}}, nil, "no answer from here", true)
+	other, err := newJobStatus(&slicerv1.Job{Config: &slicerv1.JobConfig{Name: "billing", Store: "eu"}}, nil, "no answer from here", true, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +132,7 @@ func TestTopScreen(t *testing.T) {
 	}
 	var b bytes.Buffer
 	height := 24
-	s := &topScreen{w: &b, size: func() (int, int) { return 60, height }}
+	s := &topScreen{on: screen.Screen{W: &b, Size: func() (int, int) { return 60, height }}}
 	if err := s.draw(v); err != nil {
 		t.Fatal(err)
 	}

@@ -1,21 +1,20 @@
 package ctl
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/cmd/internal/health"
 	"github.com/slicer-project/slicer/cmd/internal/run"
+	"github.com/slicer-project/slicer/cmd/internal/screen"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -26,7 +25,8 @@ func (a *app) topCommand() *cobra.Command {
 		Short: "Follow a job's load and decisions live",
 		Long: `Shows, again and again, a job's tasks, the most loaded first: LOAD in the job's load
 units a second, OF MEAN by capacity, CPU as a share of what the task may use, the requests a
-second that it refuses and those for keys that are not its own; the slices that the balancer has
+second that it refuses, LEVEL the least criticality that it has no room for, and the requests for
+keys that are not its own; the slices that the balancer has
 found to be hot, as they have more replicas than others or are one key alone; and the
 decisions of the last rounds with their reasons.
 
@@ -57,15 +57,8 @@ func (a *app) topOutput(w io.Writer) func(*topView) error {
 	if a.json {
 		return func(v *topView) error { return printLine(w, v) }
 	}
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
-		s := &topScreen{w: w, size: func() (int, int) {
-			width, height, err := term.GetSize(int(f.Fd()))
-			if err != nil {
-				return 80, 24
-			}
-			return width, height
-		}}
-		return s.draw
+	if size := screen.Size(w); size != nil {
+		return (&topScreen{on: screen.Screen{W: w, Size: size}}).draw
 	}
 	return func(v *topView) error {
 		_, err := fmt.Fprintln(w, strings.Join(v.lines(), "\n"))
@@ -93,7 +86,7 @@ func (f *follower) follow(ctx context.Context, interval time.Duration, show func
 		case ctx.Err() != nil:
 			return nil // that is how it ends
 		case err != nil && !first && (code == codes.Unavailable || code == codes.DeadlineExceeded):
-			v = &topView{At: time.Now(), Job: jobStatus{Job: f.job, Health: jobUnknown}, Tasks: []topTask{}, Hot: []hotView{}, Error: f.c.explain(err).Error()}
+			v = &topView{At: time.Now(), Job: jobStatus{Job: f.job, Health: health.Unknown}, Tasks: []topTask{}, Hot: []hotView{}, Error: f.c.explain(err).Error()}
 		case err != nil:
 			return err
 		}
@@ -139,10 +132,8 @@ func (f *follower) look(ctx context.Context) (*topView, error) {
 
 // topScreen draws views over each other on a terminal.
 type topScreen struct {
-	w         io.Writer
-	size      func() (width, height int)
+	on        screen.Screen
 	decisions []string // the newest last
-	began     bool
 }
 
 func (s *topScreen) draw(v *topView) error {
@@ -152,23 +143,8 @@ func (s *topScreen) draw(v *topView) error {
 		}
 		s.decisions = s.decisions[max(0, len(s.decisions)-maxDecisionsShown):]
 	}
-	width, height := s.size()
-	lines := s.lines(v, height)
-	lines = lines[:min(len(lines), max(height-1, 1))]
-	var b bytes.Buffer
-	if !s.began {
-		b.WriteString("\x1b[2J")
-		s.began = true
-	}
-	b.WriteString("\x1b[H") // home; each line clears what it leaves over, so nothing flickers
-	for _, l := range lines {
-		r := []rune(l)
-		b.WriteString(string(r[:min(len(r), width)]))
-		b.WriteString("\x1b[K\n")
-	}
-	b.WriteString("\x1b[J")
-	_, err := s.w.Write(b.Bytes())
-	return err
+	_, height := s.on.Size()
+	return s.on.Draw(s.lines(v, height))
 }
 
 // lines are those of a view on so many lines of screen: what follows the tasks stays in view.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/cmd/internal/health"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -38,11 +39,13 @@ type topTask struct {
 	OfMean   float64 `json:"of_mean"`
 	Capacity float64 `json:"capacity"`
 	// Warming is how much of the capacity counts while it warms up, 0 when it does not.
-	Warming   float64 `json:"warming,omitempty"`
-	CPU       float64 `json:"cpu_utilization"`
-	Slices    int     `json:"slices"`
-	Share     float64 `json:"share"`
-	Shed      float64 `json:"shed_rate"`
+	Warming float64 `json:"warming,omitempty"`
+	CPU     float64 `json:"cpu_utilization"`
+	Slices  int     `json:"slices"`
+	Share   float64 `json:"share"`
+	Shed    float64 `json:"shed_rate"`
+	// Level is the criticality of what it refuses, empty for none.
+	Level     string  `json:"level,omitempty"`
 	Misrouted float64 `json:"misrouted_rate"`
 	Standing  string  `json:"standing,omitempty"`
 }
@@ -58,13 +61,13 @@ type hotView struct {
 
 // newTop puts a view together; a may be nil.
 func newTop(at time.Time, info *slicerv1.InspectJobResponse, a *assignment.Assignment) (*topView, error) {
-	j, err := newJobStatus(info.GetJob(), info, "", false)
+	is := health.Of(info, false, at)
+	j, err := newJobStatus(info.GetJob(), info, "", false, at)
 	if err != nil {
 		return nil, err
 	}
 	v := &topView{At: at, Job: j, Tasks: []topTask{}, Hot: []hotView{}, Round: newRound(info.LastRound)}
 	count, share := owned(a)
-	mean := meanLoad(info)
 	for _, t := range info.Tasks {
 		state := t.GetTask().GetState()
 		if state == slicerv1.TaskState_TASK_STATE_DEAD {
@@ -72,8 +75,8 @@ func newTop(at time.Time, info *slicerv1.InspectJobResponse, a *assignment.Assig
 		}
 		name := t.GetTask().GetName()
 		v.Tasks = append(v.Tasks, topTask{
-			Name: name, State: assignment.TaskState(state).String(), Load: t.Load, OfMean: ofMean(t, mean), Capacity: t.GetTask().GetWeight(),
-			Warming: t.Warming, CPU: t.CpuUtilization, Slices: count[name], Share: share[name], Shed: t.ShedRate, Misrouted: t.MisroutedRate, Standing: t.Standing,
+			Name: name, State: assignment.TaskState(state).String(), Load: t.Load, OfMean: is.Of(t), Capacity: t.GetTask().GetWeight(),
+			Warming: t.Warming, CPU: t.CpuUtilization, Slices: count[name], Share: share[name], Shed: t.ShedRate, Level: health.Level(t.Level), Misrouted: t.MisroutedRate, Standing: t.Standing,
 		})
 	}
 	slices.SortStableFunc(v.Tasks, func(x, y topTask) int {
@@ -178,10 +181,10 @@ func (d *decisionView) line() string {
 
 // table is the tasks, as many as rows allows.
 func (v *topView) table(rows int) []string {
-	t := newTable("TASK", "STATE", ">LOAD", ">OF MEAN", ">CAPACITY", ">CPU", ">SLICES", ">SHARE", ">SHED", ">MISROUTED", "")
+	t := newTable("TASK", "STATE", ">LOAD", ">OF MEAN", ">CAPACITY", ">CPU", ">SLICES", ">SHARE", ">SHED", "LEVEL", ">MISROUTED", "")
 	for i, k := range v.Tasks {
 		if i == rows-1 && len(v.Tasks) > rows {
-			t.row(fmt.Sprintf("and %d more", len(v.Tasks)-i), "", "", "", "", "", "", "", "", "", "")
+			t.row(fmt.Sprintf("and %d more", len(v.Tasks)-i), "", "", "", "", "", "", "", "", "", "", "")
 			break
 		}
 		note := k.Standing
@@ -189,7 +192,7 @@ func (v *topView) table(rows int) []string {
 		if k.Warming > 0 {
 			note = strings.TrimPrefix(note+", ", ", ") + fmt.Sprintf("warming, %.0f %%", 100*k.Warming)
 		}
-		t.row(k.Name, k.State, rate(k.Load), fmt.Sprintf("%.2f", k.OfMean), capacity, percent(k.CPU), strconv.Itoa(k.Slices), percent(k.Share), rate(k.Shed), rate(k.Misrouted), note)
+		t.row(k.Name, k.State, rate(k.Load), fmt.Sprintf("%.2f", k.OfMean), capacity, percent(k.CPU), strconv.Itoa(k.Slices), percent(k.Share), rate(k.Shed), or(k.Level, "-"), rate(k.Misrouted), note)
 	}
 	return t.lines()
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/cmd/internal/health"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -128,17 +129,14 @@ func newInspectView(job string, config *slicerv1.Job, a *assignment.Assignment, 
 	}
 	if info != nil {
 		v.Control = newControl(info, v.Generation)
-		mean := meanLoad(info)
+		is := health.Of(info, false, time.Now())
 		for _, s := range info.Tasks {
 			t, err := wire.TaskFromProto(s.GetTask())
 			if err != nil {
 				return nil, err
 			}
-			l := &loadView{Rate: s.Load, Connected: s.Connected, LastReportAgeMS: s.LastReportAgeMs,
+			l := &loadView{Rate: s.Load, OfMean: is.Of(s), Connected: s.Connected, LastReportAgeMS: s.LastReportAgeMs,
 				MisroutedRate: s.MisroutedRate, ShedRate: s.ShedRate, CPU: s.CpuUtilization, Cores: s.CpuCores, Memory: s.MemoryBytes}
-			if mean > 0 {
-				l.OfMean = s.Load / t.Weight / mean
-			}
 			row := v.live(a, t, info.Generation >= v.Generation)
 			row.Load, row.Standing, row.DampedMS, row.Warming = l, s.Standing, s.DampedMs, s.Warming
 		}
@@ -201,26 +199,6 @@ func (v *inspectView) count(a *assignment.Assignment) {
 		}
 		v.SliceList = append(v.SliceList, row)
 	}
-}
-
-// meanLoad is the load of a unit of capacity among the tasks that imbalance is
-// measured over: those that run and are not excluded.
-func meanLoad(info *slicerv1.InspectJobResponse) float64 {
-	excluded := make(map[string]bool)
-	for _, x := range info.GetOverrides().GetExcluded() {
-		excluded[x.Task] = true
-	}
-	var load, weight float64
-	for _, s := range info.Tasks {
-		if s.GetTask().GetState() == slicerv1.TaskState_TASK_STATE_RUNNING && !excluded[s.Task.Name] {
-			load += s.Load
-			weight += s.Task.Weight
-		}
-	}
-	if weight == 0 {
-		return 0
-	}
-	return load / weight
 }
 
 func newControl(info *slicerv1.InspectJobResponse, generation int64) *controlView {

@@ -13,6 +13,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store/etcdstore/etcdtest"
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/cmd/internal/ctl"
 	"github.com/slicer-project/slicer/cmd/internal/run/runtest"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"github.com/slicer-project/slicer/slicelet"
@@ -100,6 +101,15 @@ func TestFateShared(t *testing.T) {
 		return fmt.Sprint(names, " without ", resp.Unanswered)
 	}
 	until(t, "lists leave out what is down", func() bool { return list(distributor["listen"]) == "[here] without [eu]" })
+	for job, want := range map[string]string{"there": "store eu does not answer", "nowhere": "store eu"} {
+		code, out, errs := runtest.Execute(ctl.New(), "--server", distributor["listen"], "status", job)
+		if code != 7 || !strings.Contains(out, "\n"+job+": ") || !strings.Contains(out[strings.Index(out, "\n"+job+": "):], want) {
+			t.Errorf("status of job %s while a store is down: exit %d\n%s%s", job, code, out, errs)
+		}
+	}
+	if code, out, _ := runtest.Execute(ctl.New(), "--server", distributor["listen"], "status"); code != 7 || !strings.Contains(out, "\nthere  store down") {
+		t.Errorf("status of all jobs while a store is down: exit %d\n%s", code, out)
+	}
 	if !owners(there, 1) || there.Lookup("key").Len() != 1 {
 		t.Error("the job of the dead store does not route as it did")
 	}

@@ -2,13 +2,12 @@ package demo
 
 import (
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/slicer-project/slicer/cmd/internal/run"
+	"github.com/slicer-project/slicer/cmd/internal/screen"
 )
 
 // Command returns "slicer demo".
@@ -67,18 +66,12 @@ critical_plus calls at least 0.9 must have been answered; imbalance is not judge
 			if c.Overload && !cmd.Flags().Changed("qps") {
 				c.QPS = overloadQPS
 			}
-			var screen func() (int, int)
-			if out, ok := cmd.OutOrStdout().(*os.File); ok && !c.JSON && term.IsTerminal(int(out.Fd())) && os.Getenv("TERM") != "dumb" {
-				screen = func() (int, int) {
-					w, h, err := term.GetSize(int(out.Fd()))
-					if err != nil {
-						return 80, 24
-					}
-					return w, h
-				}
+			var size func() (int, int)
+			if !c.JSON {
+				size = screen.Size(cmd.OutOrStdout())
 			}
 			c.Warn = func(s string) { fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.Root().Name(), s) }
-			_, err := Run(cmd.Context(), c, cmd.OutOrStdout(), screen)
+			_, err := Run(cmd.Context(), c, cmd.OutOrStdout(), size)
 			return err
 		},
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/cmd/internal/screen"
 )
 
 const (
@@ -54,10 +55,10 @@ type demo struct {
 	overlaps    overlaps
 }
 
-// Run carries out a demo and reports to w; screen, unless nil, tells the size of
+// Run carries out a demo and reports to w; size, unless nil, tells the size of
 // the terminal that w is. A run that came to its end but failed
 // returns its summary and the summary's error.
-func Run(ctx context.Context, cfg Config, w io.Writer, screen func() (width, height int)) (*Summary, error) {
+func Run(ctx context.Context, cfg Config, w io.Writer, size func() (width, height int)) (*Summary, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -65,8 +66,8 @@ func Run(ctx context.Context, cfg Config, w io.Writer, screen func() (width, hei
 	switch {
 	case cfg.JSON:
 		out = &jsonOutput{w}
-	case screen != nil:
-		out = &screenOutput{w: w, size: screen}
+	case size != nil:
+		out = &screenOutput{on: screen.Screen{W: w, Size: size}}
 	}
 	return newDemo(cfg, out).run(ctx)
 }

@@ -65,7 +65,7 @@ func (o *plainOutput) begin(c *Config, at addresses) {
 	if at.page != "" {
 		fmt.Fprintf(o.w, "see it: open %s in a browser\n", at.page)
 	}
-	fmt.Fprintf(o.w, "look inside: slicerctl --server %s inspect %s   (backup distributor: %s)\n", at.distributor, jobName, at.backup)
+	fmt.Fprintf(o.w, "look inside: %s --server %s inspect %s   (backup distributor: %s)\n", command("slicerctl"), at.distributor, jobName, at.backup)
 }
 
 func (o *plainOutput) tick(t *tick) error {
@@ -96,8 +96,8 @@ func next(page string) string {
 	if page != "" {
 		fmt.Fprintf(&b, "The page at %s has ended with the demo: --duration 10m leaves more time to look at it.\n", page)
 	}
-	b.WriteString("Next: slicer serve runs a control plane that stays, with its page at http://localhost:4721/;\n" +
-		"README.md, \"Run it\", shards two servers on it, and deploy/docs/FIRST_HOUR.md a service of your own.\n")
+	fmt.Fprintf(&b, "Next: %s serve runs a control plane that stays, with its page at http://localhost:4721/;\n"+
+		"README.md, \"Run it\", shards two servers on it, and deploy/docs/FIRST_HOUR.md a service of your own.\n", command("slicer"))
 	return b.String()
 }
 

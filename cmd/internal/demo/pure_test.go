@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/cmd/internal/screen"
 
 	"github.com/slicer-project/slicer/loadbalance/overload"
 )
@@ -315,7 +316,7 @@ func TestOutputs(t *testing.T) {
 	}
 
 	b.Reset()
-	s := &screenOutput{w: &b, size: func() (int, int) { return 60, 10 }}
+	s := &screenOutput{on: screen.Screen{W: &b, Size: func() (int, int) { return 60, 10 }}}
 	s.begin(cfg, addresses{distributor: "127.0.0.1:4720"})
 	b.Reset()
 	s.tick(sampleTick())
@@ -375,5 +376,21 @@ func TestLastWindowIsOfTheLoad(t *testing.T) {
 	}
 	if one := []shot{{at: time.Second}}; len(recent(one, window)) != 1 {
 		t.Error("the only shot is dropped")
+	}
+}
+
+// TestCommand: what the demo prints works for whoever has started it.
+func TestCommand(t *testing.T) {
+	for _, c := range []struct{ name, exe, there, want string }{
+		{"slicer", "/usr/bin/slicer", "", "slicerctl"},
+		{"bin/slicer", "/src/bin/slicer", "bin/slicerctl", "bin/slicerctl"},
+		{"bin/slicer", "/src/bin/slicer", "", "slicerctl"},
+		{"/tmp/go-build123/b001/exe/slicer", "/tmp/go-build123/b001/exe/slicer", "cmd/slicerctl", "go run ./cmd/slicerctl"},
+		{"slicer", "/home/ada/.cache/go-build/0a/x-d/slicer", "", "go run github.com/slicer-project/slicer/cmd/slicerctl"},
+		{"slicer", "/cache/0a/" + strings.Repeat("0a", 32) + "-d/slicer", "cmd/slicerctl", "go run ./cmd/slicerctl"},
+	} {
+		if got := commandAs("slicerctl", c.name, c.exe, func(path string) bool { return path == c.there }); got != c.want {
+			t.Errorf("%s started as %s: %q, want %q", c.exe, c.name, got, c.want)
+		}
 	}
 }

@@ -1,16 +1,15 @@
 package demo
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"strings"
+
+	"github.com/slicer-project/slicer/cmd/internal/screen"
 )
 
 // screenOutput redraws one view on a terminal.
 type screenOutput struct {
-	w    io.Writer
-	size func() (width, height int)
+	on screen.Screen
 
 	title, hint, page string
 	seconds           int
@@ -27,31 +26,17 @@ const (
 func (o *screenOutput) begin(c *Config, at addresses) {
 	o.page = at.page
 	o.title = "Slicer demo: " + headline(c)
-	o.hint = fmt.Sprintf("look inside: slicerctl --server %s inspect %s", at.distributor, jobName)
+	o.hint = fmt.Sprintf("look inside: %s --server %s inspect %s", command("slicerctl"), at.distributor, jobName)
 	if at.page != "" {
 		o.hint = fmt.Sprintf("see it: %s   %s", at.page, o.hint)
 	}
 	o.seconds = int(c.Duration.Seconds())
-	fmt.Fprintf(o.w, "\x1b[2J\x1b[H%s\n%s\n", o.title, o.hint)
+	_ = o.on.Draw([]string{o.title, o.hint}) // an error comes again with the first second
 }
 
 func (o *screenOutput) tick(t *tick) error {
 	o.events = append(o.events, t.Events...)
-	width, height := o.size()
-	lines := o.lines(t)
-	if len(lines) >= height && height > 1 {
-		lines = lines[:height-1]
-	}
-	var b bytes.Buffer
-	b.WriteString("\x1b[H") // home; each line clears what it leaves over, so nothing flickers
-	for _, l := range lines {
-		r := []rune(l)
-		b.WriteString(string(r[:min(len(r), width)]))
-		b.WriteString("\x1b[K\n")
-	}
-	b.WriteString("\x1b[J")
-	_, err := o.w.Write(b.Bytes())
-	return err
+	return o.on.Draw(o.lines(t))
 }
 
 func (o *screenOutput) lines(t *tick) []string {
@@ -81,6 +66,6 @@ func (o *screenOutput) lines(t *tick) []string {
 }
 
 func (o *screenOutput) end(s *Summary) error {
-	_, err := fmt.Fprint(o.w, s.text(), next(o.page))
+	_, err := fmt.Fprint(o.on.W, s.text(), next(o.page))
 	return err
 }

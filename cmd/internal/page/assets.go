@@ -36,11 +36,26 @@ var assets = func() map[string]asset {
 		if err != nil {
 			panic(err)
 		}
+		if page, ok := wholePages[e.Name()]; ok {
+			var b bytes.Buffer
+			if err := templates.ExecuteTemplate(&b, e.Name(), page); err != nil {
+				panic(err)
+			}
+			data = b.Bytes()
+		}
 		sum := sha256.Sum256(data)
 		all[e.Name()] = asset{data, `"` + hex.EncodeToString(sum[:12]) + `"`}
 	}
 	return all
 }()
+
+var templates = template.Must(template.ParseFS(embedded, "assets/*.html"))
+
+// wholePages are the pages that are the same for each request, with what their templates need.
+var wholePages = map[string]any{
+	"overview.html": map[string]any{"Title": "Slicer", "Script": "overview.js"},
+	"job.html":      map[string]any{"Title": "Slicer", "Script": "job.js", "Job": true},
+}
 
 type asset struct {
 	data []byte
@@ -90,8 +105,6 @@ func ownSite(h http.Handler) http.Handler {
 	})
 }
 
-var refusedPage = template.Must(template.ParseFS(embedded, "assets/refused.html"))
-
 // refuse says how the page can be seen.
 func (p *Page) refuse(w http.ResponseWriter, r *http.Request) {
 	port := "4721"
@@ -100,13 +113,18 @@ func (p *Page) refuse(w http.ResponseWriter, r *http.Request) {
 			port = bound
 		}
 	}
+	answer(w, http.StatusForbidden, "refused.html", map[string]any{"Title": "Slicer: no access", "Port": port, "TLS": r.TLS != nil})
+}
+
+// answer sends a page that is made for the request.
+func answer(w http.ResponseWriter, code int, page string, data map[string]any) {
 	var b bytes.Buffer
-	if err := refusedPage.Execute(&b, map[string]any{"Port": port, "TLS": r.TLS != nil}); err != nil {
-		http.Error(w, "the page needs a client certificate, or a connection from the machine itself", http.StatusForbidden)
+	if err := templates.ExecuteTemplate(&b, page, data); err != nil {
+		http.Error(w, http.StatusText(code), code)
 		return
 	}
 	w.Header().Set("Content-Type", contentTypes[".html"])
 	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(http.StatusForbidden)
+	w.WriteHeader(code)
 	_, _ = w.Write(b.Bytes())
 }

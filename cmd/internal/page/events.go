@@ -2,7 +2,6 @@ package page
 
 import (
 	"bytes"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -29,24 +28,23 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request, v viewer) {
 			return
 		}
 	}
-	select {
-	case p.viewers <- struct{}{}:
-	default:
-		http.Error(w, fmt.Sprintf("%d pages are being sent news, no more are allowed: close some", MaxViewers), http.StatusServiceUnavailable)
+	from := addressOf(r.RemoteAddr)
+	err := p.viewers.take(from)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	var err error
 	if job != "" {
 		err = p.mayRead(r.Context(), v, job)
 	}
 	if err != nil {
-		<-p.viewers
+		p.viewers.give(from)
 		http.Error(w, status.Convert(err).Message(), httpStatus(err))
 		return
 	}
-	f, leave := p.follow(job)
+	f, leave := p.follow(job, from)
 	if f == nil {
-		<-p.viewers
+		p.viewers.give(from)
 		http.Error(w, "the process ends", http.StatusServiceUnavailable)
 		return
 	}

@@ -44,8 +44,11 @@ type reader interface {
 
 // feed is what the viewers of one job share.
 type feed struct {
-	viewers int // the page's lock is held
-	stop    context.CancelFunc
+	stop context.CancelFunc
+	// The page's lock is held for these.
+	viewers int
+	last    string // address of the last viewer
+	ended   bool   // nothing is read any more
 
 	mu      sync.Mutex
 	parts   []part

@@ -11,7 +11,6 @@ import (
 	"path"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -265,59 +264,6 @@ func TestLoads(t *testing.T) {
 		m.Load = m.Load[1:]
 		if l := newLoads(a, m); l.Levels != "" || len(l.Hot) > 0 {
 			t.Error("loads that are not those of the slices are told")
-		}
-	}
-}
-
-func TestStates(t *testing.T) {
-	now := time.UnixMilli(1e12)
-	running := func(shed float64) *slicerv1.TaskStatus {
-		return &slicerv1.TaskStatus{ShedRate: shed, Task: &slicerv1.Task{State: slicerv1.TaskState_TASK_STATE_RUNNING}}
-	}
-	fine := func(change func(*slicerv1.InspectJobResponse)) *slicerv1.InspectJobResponse {
-		m := &slicerv1.InspectJobResponse{Generation: 5, Preferred: true, Imbalance: 1.4, Floor: 1, Tasks: []*slicerv1.TaskStatus{running(0)}}
-		change(m)
-		return m
-	}
-	for want, change := range map[string]func(*slicerv1.InspectJobResponse){
-		stateHealthy + "/":                func(*slicerv1.InspectJobResponse) {},
-		stateHot + "/1.60 times the mean": func(m *slicerv1.InspectJobResponse) { m.Imbalance = 1.6 },
-		stateHealthy + "/ ":               func(m *slicerv1.InspectJobResponse) { m.Imbalance, m.Floor = 4, 3 },
-		stateRefusing + "/1 of 2 tasks":   func(m *slicerv1.InspectJobResponse) { m.Tasks = append(m.Tasks, running(3)) },
-		stateDown + "/no task is running": func(m *slicerv1.InspectJobResponse) { m.Tasks = nil },
-		stateDown + "/is running": func(m *slicerv1.InspectJobResponse) {
-			m.Tasks[0].Task.State = slicerv1.TaskState_TASK_STATE_DEAD
-		},
-		stateIdle + "/reported yet":      func(m *slicerv1.InspectJobResponse) { m.Tasks, m.Generation = nil, 0 },
-		stateHeld + "/just taken over":   func(m *slicerv1.InspectJobResponse) { m.Holding = "just taken over" },
-		stateHeld + "/b is preferred":    func(m *slicerv1.InspectJobResponse) { m.Holding, m.Preferred = "b is preferred", false },
-		stateStore + "/no route":         func(m *slicerv1.InspectJobResponse) { m.StoreError, m.Holding, m.VanishedMs = "no route", "x", 5 },
-		stateFrozen + "/by the assigner": func(m *slicerv1.InspectJobResponse) { m.VanishedMs, m.Holding = 5000, "x" },
-		stateFrozen + "/by ann: incident": func(m *slicerv1.InspectJobResponse) {
-			m.Holding = "x"
-			m.Overrides = &slicerv1.Overrides{Freeze: &slicerv1.Freeze{UntilUnixMs: 1e12 + 1, Stamp: &slicerv1.Stamp{Who: "ann", Identity: "anonymous", Why: "incident"}}}
-		},
-		stateDown + "/running": func(m *slicerv1.InspectJobResponse) {
-			m.Tasks, m.Holding = nil, "no task is running"
-		},
-		stateHealthy + "/   ": func(m *slicerv1.InspectJobResponse) { // nine requests in ten seconds
-			m.Imbalance, m.Tasks[0].Load = 3, .9
-			m.Job = &slicerv1.Job{Config: &slicerv1.JobConfig{LoadMetric: assignment.LoadRequests}}
-		},
-		stateHot + "/3.00 times": func(m *slicerv1.InspectJobResponse) {
-			m.Imbalance, m.Tasks[0].Load = 3, 1
-			m.Job = &slicerv1.Job{Config: &slicerv1.JobConfig{LoadMetric: assignment.LoadRequests}}
-		},
-		stateHealthy + "/  ": func(m *slicerv1.InspectJobResponse) {
-			m.Overrides = &slicerv1.Overrides{Freeze: &slicerv1.Freeze{UntilUnixMs: 1e12 - 1}}
-		},
-	} {
-		want, words, _ := strings.Cut(want, "/")
-		if state, why := stateOf(fine(change), now); state != want || !strings.Contains(why, strings.TrimSpace(words)) {
-			t.Errorf("%s: %s, want %s with %q", state, why, want, words)
-		}
-		if _, ok := severity[want]; !ok {
-			t.Errorf("%s has no place in the list", want)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
-	"github.com/slicer-project/slicer/loadbalance/overload"
+	"github.com/slicer-project/slicer/cmd/internal/health"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -57,7 +57,7 @@ func (r *jobReader) read(ctx context.Context) []part {
 	m, err := r.p.cfg.Admin.InspectJob(within, &slicerv1.InspectJobRequest{Job: r.name})
 	now := time.Now()
 	if r.failed = err != nil; r.failed {
-		s := jobState{Job: r.name, At: now.UnixMilli(), State: stateUnknown, Why: status.Convert(err).Message()}
+		s := jobState{Job: r.name, At: now.UnixMilli(), State: health.Unknown, Why: status.Convert(err).Message()}
 		return r.all(part{event: "state", data: encode(s)})
 	}
 	r.readSlices(ctx)
@@ -152,11 +152,11 @@ func (r *jobReader) readPast(ctx context.Context, now time.Time, m *slicerv1.Ins
 
 // jobState is what changes with each reading.
 type jobState struct {
-	Job     string `json:"job"`
-	Process string `json:"process,omitempty"`
-	At      int64  `json:"at"`
-	State   string `json:"state"`
-	Why     string `json:"why,omitempty"`
+	Job     string       `json:"job"`
+	Process string       `json:"process,omitempty"`
+	At      int64        `json:"at"`
+	State   health.State `json:"state"`
+	Why     string       `json:"why,omitempty"`
 
 	Mode        string `json:"mode,omitempty"`
 	MinReplicas uint32 `json:"minReplicas,omitempty"`
@@ -180,6 +180,14 @@ type jobState struct {
 	Progress *progress    `json:"progress,omitempty"`
 	Round    *lastRound   `json:"round,omitempty"`
 	Tasks    *taskNumbers `json:"tasks"`
+}
+
+// whyOf is what is wrong with a job first of all.
+func whyOf(j *health.Job) string {
+	if len(j.Problems) == 0 {
+		return ""
+	}
+	return j.Problems[0]
 }
 
 // progress is how far the newest generation has come.
@@ -238,7 +246,8 @@ func (r *jobReader) state(m *slicerv1.InspectJobResponse, now time.Time) jobStat
 		Holding: m.GetHolding(), Alarm: m.GetAlarm(), Imbalance: num(m.GetImbalance()), Floor: num(m.GetFloor()),
 		Progress: newProgress(m),
 	}
-	s.State, s.Why = stateOf(m, now)
+	is := health.Of(m, false, now)
+	s.State, s.Why, s.Load, s.Mean = is.State, whyOf(is), num(is.Load), num(is.Mean)
 	if cfg.GetMode() == slicerv1.Mode_MODE_CONSISTENT {
 		s.Mode, s.Leases = "consistent", leasesOf(m.GetConsistency())
 	}
@@ -246,7 +255,7 @@ func (r *jobReader) state(m *slicerv1.InspectJobResponse, now time.Time) jobStat
 		s.Round = &lastRound{At: l.GetUnixMs(), Generation: l.GetGeneration(), Skipped: l.GetSkipped(), KeyChurn: num(l.GetKeyChurn()), LoadChurn: num(l.GetLoadChurn())}
 		_, s.Round.Kinds = newDecisions(l.GetDecisions())
 	}
-	s.Tasks, s.Load, s.Mean = r.taskNumbers(m)
+	s.Tasks = r.taskNumbers(m, is)
 	return s
 }
 
@@ -274,12 +283,4 @@ func roleOf(r slicerv1.Role) string {
 		return "slicelets"
 	}
 	return "clerks"
-}
-
-// levelOf says whom a task refuses.
-func levelOf(level uint32) string {
-	if level == 0 {
-		return ""
-	}
-	return overload.Priority(min(level, overload.Priorities-1)).Criticality().String()
 }

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/cmd/internal/health"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -45,23 +46,23 @@ func (r *overviewReader) pause() time.Duration { return overviewPause }
 
 // jobRow is a job in the overview.
 type jobRow struct {
-	Name        string `json:"name"`
-	State       string `json:"state"`
-	Why         string `json:"why,omitempty"`
-	Running     int    `json:"running"`
-	Tasks       int    `json:"tasks"`
-	Load        num    `json:"load"`
-	Imbalance   num    `json:"imbalance"`
-	Floor       num    `json:"floor"`
-	Generation  int64  `json:"generation,omitempty"`
-	Made        int64  `json:"made,omitempty"`
-	Converged   bool   `json:"converged"`
-	Subscribers uint32 `json:"subscribers"`
-	Assigner    string `json:"assigner,omitempty"`
-	Store       string `json:"store,omitempty"`
-	Overrides   int    `json:"overrides"`
-	Alarm       string `json:"alarm,omitempty"`
-	Spark       []num  `json:"spark,omitempty"`
+	Name        string       `json:"name"`
+	State       health.State `json:"state"`
+	Why         string       `json:"why,omitempty"`
+	Running     int          `json:"running"`
+	Tasks       int          `json:"tasks"`
+	Load        num          `json:"load"`
+	Imbalance   num          `json:"imbalance"`
+	Floor       num          `json:"floor"`
+	Generation  int64        `json:"generation,omitempty"`
+	Made        int64        `json:"made,omitempty"`
+	Converged   bool         `json:"converged"`
+	Subscribers uint32       `json:"subscribers"`
+	Assigner    string       `json:"assigner,omitempty"`
+	Store       string       `json:"store,omitempty"`
+	Overrides   int          `json:"overrides"`
+	Alarm       string       `json:"alarm,omitempty"`
+	Spark       []num        `json:"spark,omitempty"`
 }
 
 // process is what the page says of where it comes from.
@@ -169,7 +170,7 @@ func (r *overviewReader) inspectAll(ctx context.Context, names map[string]bool, 
 	}
 	for _, name := range sorted {
 		if r.rows[name] == nil {
-			r.rows[name] = &jobRow{Name: name, State: stateUnknown, Why: "not read yet", Assigner: chosen[name]}
+			r.rows[name] = &jobRow{Name: name, State: health.Unknown, Why: "not read yet", Assigner: chosen[name]}
 		}
 	}
 	r.p.keepCharts(names)
@@ -181,7 +182,7 @@ func (r *overviewReader) inspect(ctx context.Context, name string, seed, spark b
 	defer cancel()
 	m, err := r.p.cfg.Admin.InspectJob(within, &slicerv1.InspectJobRequest{Job: name})
 	if err != nil {
-		return &jobRow{Name: name, State: stateUnknown, Why: status.Convert(err).Message()}
+		return &jobRow{Name: name, State: health.Unknown, Why: status.Convert(err).Message()}
 	}
 	now := time.Now()
 	row := &jobRow{
@@ -189,16 +190,8 @@ func (r *overviewReader) inspect(ctx context.Context, name string, seed, spark b
 		Converged: m.GetConvergedGeneration() >= m.GetGeneration(), Subscribers: m.GetClerks() + m.GetSlicelets(),
 		Assigner: m.GetAssignerId(), Store: m.GetJob().GetConfig().GetStore(), Alarm: m.GetAlarm(), Overrides: countOverrides(m.GetOverrides()),
 	}
-	row.State, row.Why = stateOf(m, now)
-	for _, t := range m.GetTasks() {
-		if s := t.GetTask().GetState(); s != slicerv1.TaskState_TASK_STATE_DEAD {
-			row.Tasks++
-			row.Load += num(t.GetLoad())
-			if s == slicerv1.TaskState_TASK_STATE_RUNNING {
-				row.Running++
-			}
-		}
-	}
+	is := health.Of(m, false, now)
+	row.State, row.Why, row.Tasks, row.Running, row.Load = is.State, whyOf(is), is.Tasks.Living(), is.Tasks.Serving, num(is.Load)
 	c := r.p.chart(name)
 	if seed && c.wantsSeed() {
 		c.seed(r.p.pastOf(ctx, name))
@@ -236,7 +229,7 @@ func pointsOf(entries []*slicerv1.HistoryEntry) (points []point) {
 // jobs are the rows, the worst first.
 func (r *overviewReader) jobs() part {
 	sorted := slices.SortedFunc(maps.Values(r.rows), func(a, b *jobRow) int {
-		return cmp.Or(cmp.Compare(severity[a.State], severity[b.State]), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(health.Compare(a.State, b.State), cmp.Compare(a.Name, b.Name))
 	})
 	p := part{event: "jobs", head: []byte(`{"jobs":[`), tail: []byte(`]}`), rows: make([]row, 0, len(sorted))}
 	all := make(map[string]bool, len(sorted))

@@ -13,14 +13,18 @@ import (
 )
 
 const (
-	// MaxViewers is how many pages are sent news at once.
+	// MaxViewers is how many pages are sent news at once, and MaxFromOne how many of them at one
+	// address.
 	MaxViewers = 64
+	MaxFromOne = MaxViewers / 2
 	// maxAsking is how many questions about keys are answered at once.
 	maxAsking = 4
 	// maxCharts is of how many jobs earlier readings of imbalance are kept.
 	maxCharts = 1000
 	// callWithin bounds each call of AdminService.
 	callWithin = 3 * time.Second
+	// knownWithin bounds the question whether there is a job, for which its page waits.
+	knownWithin = time.Second
 )
 
 // Config says what a Page is made of.
@@ -46,7 +50,7 @@ type Page struct {
 	cfg     Config
 	log     *slog.Logger
 	handler http.Handler
-	viewers chan struct{} // holds a token for each
+	viewers places
 	asking  chan struct{}
 
 	ctx  context.Context // until Close
@@ -65,7 +69,7 @@ func New(cfg Config) *Page {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	p := &Page{
-		cfg: cfg, log: cfg.Logger, viewers: make(chan struct{}, MaxViewers), asking: make(chan struct{}, maxAsking),
+		cfg: cfg, log: cfg.Logger, viewers: places{from: make(map[string]int)}, asking: make(chan struct{}, maxAsking),
 		feeds: make(map[string]*feed), charts: make(map[string]*chart),
 	}
 	p.ctx, p.end = context.WithCancel(context.Background())
@@ -88,9 +92,8 @@ func (p *Page) Close() error {
 
 func (p *Page) routes() http.Handler {
 	mux := http.NewServeMux()
-	for path, file := range map[string]string{"/{$}": "overview.html", "/job": "job.html"} {
-		mux.Handle("GET "+path, p.guarded(func(w http.ResponseWriter, r *http.Request, _ viewer) { serveAsset(w, r, file) }))
-	}
+	mux.Handle("GET /{$}", p.guarded(func(w http.ResponseWriter, r *http.Request, _ viewer) { serveAsset(w, r, "overview.html") }))
+	mux.Handle("GET /job", p.guarded(p.jobPage))
 	// The program and its looks are public, and needed to say who may see the rest.
 	for _, file := range assetNames() {
 		mux.HandleFunc("GET /"+file, func(w http.ResponseWriter, r *http.Request) { serveAsset(w, r, file) })
@@ -111,9 +114,9 @@ func (p *Page) own(ctx context.Context) context.Context {
 }
 
 // follow returns the feed of a job, or of the overview, and what to call when it is not needed
-// any more; nil when the page is closed. The caller holds a token of viewers, which goes back when
-// it has left; that of the last viewer of a feed goes back when the reader has ended.
-func (p *Page) follow(job string) (f *feed, leave func()) {
+// any more; nil when the page is closed. The caller holds a place of viewers for an address, which
+// goes back when it has left; that of the last viewer of a feed goes back when the reader has ended.
+func (p *Page) follow(job, from string) (f *feed, leave func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.shut {
@@ -130,22 +133,28 @@ func (p *Page) follow(job string) (f *feed, leave func()) {
 		}
 		p.wg.Go(func() {
 			f.run(ctx, p.ctx.Done(), r)
-			<-p.viewers
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if f.ended = true; f.viewers == 0 {
+				p.viewers.give(f.last)
+			}
 		})
 	}
 	f.viewers++
-	return f, func() { p.unfollow(job, f) }
+	return f, func() { p.unfollow(job, f, from) }
 }
 
-func (p *Page) unfollow(job string, f *feed) {
+func (p *Page) unfollow(job string, f *feed, from string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if f.viewers--; f.viewers == 0 {
 		f.stop()
 		delete(p.feeds, job)
-		return
+		if f.last = from; !f.ended {
+			return
+		}
 	}
-	<-p.viewers
+	p.viewers.give(from)
 }
 
 // chart is that of a job, made if need be; nil when there are too many.

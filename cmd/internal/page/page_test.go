@@ -89,7 +89,7 @@ func TestPages(t *testing.T) {
 			Load                       float64
 		}) bool {
 			return j.Name == "empty"
-		}); i < 0 || all.Jobs[i].State != "idle" {
+		}); i < 0 || all.Jobs[i].State != "empty" {
 			t.Errorf("%s: %+v", name, all.Jobs)
 		}
 		s := watch(t, at+"events?job=cache")
@@ -149,7 +149,9 @@ func explains(t *testing.T, r *rig, at string) {
 // A page is read only, and says to browsers what it consists of.
 func TestRequests(t *testing.T) {
 	t.Parallel()
-	at := newRig(t, nil).page()
+	r := newRig(t, nil)
+	r.job(assignment.JobConfig{Name: "x"}, 0)
+	at := r.page()
 	for path, kind := range map[string]string{"": "text/html", "job?name=x": "text/html", "page.css": "text/css", "job.js": "text/javascript", "icon.svg": "image/svg+xml"} {
 		code, h, body := get(t, at+path)
 		if code != 200 || !strings.HasPrefix(h.Get("Content-Type"), kind) || body == "" || !strings.HasPrefix(h.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self';") || h.Get("X-Content-Type-Options") != "nosniff" {
@@ -168,7 +170,7 @@ func TestRequests(t *testing.T) {
 		}
 	}
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-	for _, path := range []string{"nothing", "assets/page.css", "overview.html", "refused.html", "../page.go", "events?job=No%20name"} {
+	for _, path := range []string{"nothing", "assets/page.css", "overview.html", "refused.html", "missing.html", "layout.html", "../page.go", "events?job=No%20name"} {
 		if code, _, _ := get(t, at+path); code != 404 && code != 400 {
 			t.Errorf("%s: %d", path, code)
 		}
@@ -203,7 +205,7 @@ func (c *counting) count(job string) int {
 	return c.asks[job]
 }
 
-// One reader serves all viewers of a job, at most MaxViewers; without any nothing is read.
+// One reader serves all viewers of a job, at most MaxFromOne at one address; without any nothing is read.
 func TestViewersShareAReader(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -217,10 +219,10 @@ func TestViewersShareAReader(t *testing.T) {
 	}
 	t.Run("viewers", func(t *testing.T) {
 		var all []*stream
-		for range page.MaxViewers {
+		for range page.MaxFromOne {
 			all = append(all, watch(t, at+"events?job=cache"))
 		}
-		if s := watch(t, at+"events?job=cache"); s.code != http.StatusServiceUnavailable || !strings.Contains(s.body, "64") {
+		if s := watch(t, at+"events?job=cache"); s.code != http.StatusServiceUnavailable || !strings.Contains(s.body, "32 pages at your address") {
 			t.Errorf("one more viewer: %d %s", s.code, s.body)
 		}
 		first := until(all[0], "state", func(s *state) bool { return s.Generation > 0 }).Generation
@@ -236,7 +238,7 @@ func TestViewersShareAReader(t *testing.T) {
 			}
 		}
 		// Each viewer alone would have had as many.
-		if n := c.count("cache") - before; n > 8*page.MaxViewers {
+		if n := c.count("cache") - before; n > 8*page.MaxFromOne {
 			t.Errorf("%d readings", n)
 		}
 	})
@@ -327,6 +329,17 @@ func TestPolicy(t *testing.T) {
 		} else if tc.want == 403 && !strings.Contains(got.Body.String(), "ssh -N -L 4721:localhost:4721") {
 			t.Errorf("%s is not told how:\n%s", tc.name, got.Body)
 		}
+		for _, job := range []string{"cache", "ledger", "none"} {
+			want := tc.want
+			if want == 200 && !slices.Contains(strings.Fields(tc.jobs), job) {
+				want = 404
+			}
+			if got := do("/job?name=" + job); got.Code != want {
+				t.Errorf("%s: page of job %s: %d, want %d", tc.name, job, got.Code, want)
+			} else if all := tc.id == ""; want == 404 && (!strings.Contains(got.Body.String(), "There is no job <b>"+job+"</b> here") || strings.Contains(got.Body.String(), "that you may read") == all) {
+				t.Errorf("%s: page of job %s:\n%s", tc.name, job, got.Body)
+			}
+		}
 		got := do("/events")
 		if got.Code != tc.want {
 			t.Errorf("%s: events: %d, want %d", tc.name, got.Code, tc.want)
@@ -405,6 +418,14 @@ func TestPolicyWhileStoreIsDown(t *testing.T) {
 	p := page.New(page.Config{Admin: storeDown{page.AdminOf(r.all.RegisterAdmin)}, Rights: rights})
 	defer p.Close()
 	authority := accesstest.New(t)
+	for job, want := range map[string]int{"cache": 200, "ledger": 200, "none": 200} { // the page says what is known
+		req := httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost/job?name="+job, nil)
+		req.RemoteAddr, req.TLS = "192.0.2.7:1234", shown(t, authority, "spiffe://corp/cache/dev")
+		w := httptest.NewRecorder()
+		if p.ServeHTTP(w, req); w.Code != want {
+			t.Errorf("page of %s: %d, want %d", job, w.Code, want)
+		}
+	}
 	for job, want := range map[string]int{"cache": 200, "ledger": 403} {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -467,7 +488,7 @@ func (w *untilEvent) SetWriteDeadline(time.Time) error { return nil }
 // machine is shown nothing.
 func TestForeignNames(t *testing.T) {
 	t.Parallel()
-	p := page.New(page.Config{Names: []string{"ops.example.com"}})
+	p := page.New(page.Config{Admin: slicerv1.UnimplementedAdminServiceServer{}, Names: []string{"ops.example.com"}})
 	defer p.Close()
 	for host, want := range map[string]int{
 		"localhost:4721": 200, "LOCALHOST.": 200, "slicer.localhost": 200, "127.0.0.1:4721": 200, "192.0.2.1": 200, "[::1]:4721": 200, "Ops.Example.com:80": 200, "": 200,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/cmd/internal/health"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -43,46 +44,27 @@ type taskNumbers struct {
 	Share     []num    `json:"share"`
 }
 
-// taskNumbers also returns the load of all, and that of a unit of capacity among those that
-// imbalance is measured over.
-func (r *jobReader) taskNumbers(m *slicerv1.InspectJobResponse) (c *taskNumbers, load, mean num) {
+func (r *jobReader) taskNumbers(m *slicerv1.InspectJobResponse, is *health.Job) *taskNumbers {
 	n := len(m.GetTasks())
-	c = &taskNumbers{
+	c := &taskNumbers{
 		make([]num, n), make([]num, n), make([]num, n), make([]num, n), make([]num, n), make([]num, n),
 		make([]string, n), make([]int64, n), make([]bool, n), make([]int, n), make([]num, n),
-	}
-	excluded := make(map[string]bool)
-	for _, x := range m.GetOverrides().GetExcluded() {
-		excluded[x.GetTask()] = true
-	}
-	var counted, weight float64
-	for _, s := range m.GetTasks() {
-		if t := s.GetTask(); t.GetState() == slicerv1.TaskState_TASK_STATE_RUNNING && !excluded[t.GetName()] {
-			counted += s.GetLoad()
-			weight += t.GetWeight()
-		}
-	}
-	if weight > 0 {
-		mean = num(counted / weight)
 	}
 	for i, s := range m.GetTasks() {
 		t := s.GetTask()
 		if t.GetState() != slicerv1.TaskState_TASK_STATE_DEAD {
-			load += num(s.GetLoad())
 			c.Load[i] = num(s.GetLoad())
 		}
-		if mean > 0 && t.GetWeight() > 0 {
-			c.OfMean[i] = c.Load[i] / num(t.GetWeight()) / mean
-		}
+		c.OfMean[i] = num(is.Of(s))
 		c.CPU[i], c.Refused[i], c.Misrouted[i] = num(s.GetCpuUtilization()), num(s.GetShedRate()), num(s.GetMisroutedRate())
 		if c.Warm[i] = num(s.GetWarming()); c.Warm[i] == 0 {
 			c.Warm[i] = 1
 		}
-		c.Level[i], c.Age[i], c.Gone[i] = levelOf(s.GetLevel()), s.GetLastReportAgeMs(), !s.GetConnected()
+		c.Level[i], c.Age[i], c.Gone[i] = health.Level(s.GetLevel()), s.GetLastReportAgeMs(), !s.GetConnected()
 		o := r.owned[t.GetName()]
 		c.Slices[i], c.Share[i] = o.slices, num(o.share)
 	}
-	return c, load, mean
+	return c
 }
 
 // leasesOf says how a change in consistent mode stands.

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/access"
 	"github.com/slicer-project/slicer/assignment/access/enforce"
 	"github.com/slicer-project/slicer/cmd/internal/run"
@@ -74,6 +75,35 @@ func (p *Page) mayRead(ctx context.Context, v viewer, job string) error {
 	defer cancelAgain()
 	_, err = p.cfg.Admin.InspectJob(asked, &slicerv1.InspectJobRequest{Job: job})
 	return err
+}
+
+// jobPage shows the page of a job, and says so if there is none. A viewer that has no right to read
+// the job is told the same whether or not there is one. Where this is not known, as the store does
+// not answer or too many ask at once, the page itself shows what is known.
+func (p *Page) jobPage(w http.ResponseWriter, r *http.Request, v viewer) {
+	name := r.URL.Query().Get("name")
+	if !p.maybeJob(r.Context(), v, name) {
+		answer(w, http.StatusNotFound, "missing.html", map[string]any{"Title": "Slicer: no such job", "Name": name, "Some": !v.all})
+		return
+	}
+	serveAsset(w, r, "job.html")
+}
+
+// maybeJob reports whether there may be a job that the viewer may read.
+func (p *Page) maybeJob(ctx context.Context, v viewer, name string) bool {
+	if assignment.ValidateJobName(name) != nil {
+		return false
+	}
+	select {
+	case p.asking <- struct{}{}:
+		defer func() { <-p.asking }()
+	default:
+		return true
+	}
+	ctx, cancel := context.WithTimeout(v.as(ctx), knownWithin)
+	defer cancel()
+	_, err := p.cfg.Admin.GetJob(ctx, &slicerv1.GetJobRequest{Name: name})
+	return err == nil || !refuses(err) || v.all && status.Code(err) == codes.PermissionDenied
 }
 
 // refuses reports whether an error of mayRead says that the viewer may not read the job. Others

@@ -709,7 +709,7 @@ type InspectJobResponse struct {
 	AssignerId string                 `protobuf:"bytes,3,opt,name=assigner_id,json=assignerId,proto3" json:"assigner_id,omitempty"`
 	// Whether this assigner is preferred for the job and takes decisions.
 	Preferred bool `protobuf:"varint,4,opt,name=preferred,proto3" json:"preferred,omitempty"`
-	// Why it takes none just now; empty when it does.
+	// Why they are on hold just now, all or rounds by load alone; empty when they are not.
 	Holding string        `protobuf:"bytes,5,opt,name=holding,proto3" json:"holding,omitempty"`
 	Tasks   []*TaskStatus `protobuf:"bytes,6,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	// Largest task load over mean, weighted by capacity; 0 when there is no load.

@@ -83,10 +83,6 @@ export function pill(state, text) {
   return el("span", { class: "pill " + state }, text || state);
 }
 
-export const stateWords = {
-  unknown: "not known", store: "store down", down: "down", frozen: "frozen", undecided: "no decisions", refusing: "refusing", hot: "hot", idle: "no tasks", healthy: "healthy",
-};
-
 // notices shows the sentences that matter now.
 export function notices(into, list) {
   const text = JSON.stringify(list);

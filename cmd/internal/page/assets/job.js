@@ -1,4 +1,4 @@
-import { $, clock, digits, el, micros, notices, percent, pill, plural, put, rate, span, stateWords } from "./format.js";
+import { $, clock, digits, el, micros, notices, percent, pill, plural, put, rate, span } from "./format.js";
 import { css, onScheme, ownerColor } from "./color.js";
 import { follow } from "./stream.js";
 import { line } from "./chart.js";
@@ -172,12 +172,11 @@ follow("events?" + new URLSearchParams({ job }), {
   },
   state(s) {
     state = s;
-    const words = stateWords[s.state];
-    if ($("state").textContent !== words) $("state").replaceChildren(pill(s.state, words));
+    if ($("state").textContent !== s.state) $("state").replaceChildren(pill(s.state));
     put($("process"), s.process || "");
     put($("kind"), s.mode ? s.mode + " mode" + (s.store ? ", store " + s.store : "") : "");
     const list = [];
-    if (s.why) list.push([{ frozen: "cold", healthy: "", hot: "", refusing: "", idle: "cold", undecided: "" }[s.state] ?? "bad", words + ": " + s.why]);
+    if (s.why) list.push([{ frozen: "cold", ok: "", hot: "", refusing: "", slow: "", undecided: "" }[s.state] ?? "bad", s.why.startsWith(s.state) ? s.why : s.state + ": " + s.why]);
     if (s.alarm) list.push(["bad", s.alarm]);
     if (s.mode && !s.preferred) list.push(["cold", "This assigner does not decide for the job, so that loads are not known here. Look at the page of the one that does, or at a distributor's."]);
     if (sliceError) list.push(["", "The heat map is missing: " + sliceError]);

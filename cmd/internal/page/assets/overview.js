@@ -1,4 +1,4 @@
-import { $, digits, el, notices, pill, plural, put, rate, span, stateWords } from "./format.js";
+import { $, digits, el, notices, pill, plural, put, rate, span } from "./format.js";
 import { follow } from "./stream.js";
 import { line } from "./chart.js";
 
@@ -8,7 +8,7 @@ let jobs = [];
 
 function show() {
   const find = $("find").value.trim().toLowerCase();
-  const found = jobs.filter((j) => !find || (j.name + " " + stateWords[j.state]).toLowerCase().includes(find));
+  const found = jobs.filter((j) => !find || (j.name + " " + j.state).toLowerCase().includes(find));
   const list = found.slice(0, shownAtMost);
   const body = $("rows");
   const kept = new Set(list.map((j) => j.name));
@@ -34,14 +34,14 @@ function show() {
 function summarize() {
   const counts = new Map();
   for (const j of jobs) counts.set(j.state, 1 + (counts.get(j.state) || 0));
-  const ill = jobs.length - (counts.get("healthy") || 0) - (counts.get("idle") || 0);
+  const ill = jobs.length - (counts.get("ok") || 0) - (counts.get("empty") || 0);
   const words = jobs.length === 0 ? "No jobs" : ill === 0 ? "All is well: " + plural(jobs.length, "job") : plural(ill, "job") + " of " + jobs.length + (ill === 1 ? " needs" : " need") + " attention";
   put($("summary"), words);
   document.title = (ill ? "(" + ill + ") " : "") + "Slicer";
   const text = [...counts].map(([s, n]) => s + n).join();
   if ($("counts").dataset.shown !== text) {
     $("counts").dataset.shown = text;
-    $("counts").replaceChildren(...[...counts].map(([s, n]) => el("li", {}, pill(s, n + " " + stateWords[s]))));
+    $("counts").replaceChildren(...[...counts].map(([s, n]) => el("li", {}, pill(s, n + " " + s))));
   }
 }
 
@@ -54,7 +54,7 @@ function newRow(j) {
 }
 
 function fill(r, j) {
-  if (r.state.textContent !== stateWords[j.state]) r.state.replaceChildren(pill(j.state, stateWords[j.state]));
+  if (r.state.textContent !== j.state) r.state.replaceChildren(pill(j.state));
   put(r.tasks, j.tasks === j.running ? String(j.tasks) : j.running + " of " + j.tasks);
   put(r.load, rate(j.load));
   put(r.imbalance, j.imbalance ? digits(j.imbalance) : "-");
