@@ -84,7 +84,11 @@ func (j *watchedJob) share(i int) float64 {
 
 // draw is how many requests come when mean are to be expected, not many.
 func (j *watchedJob) draw(mean float64) (n int) {
-	for p, least := j.rng.Float64(), math.Exp(-mean); p > least; n++ {
+	p := j.rng.Float64()
+	if p <= 1-mean { // which is at most exp(-mean); most keys have next to nothing
+		return 0
+	}
+	for least := math.Exp(-mean); p > least; n++ {
 		p *= j.rng.Float64()
 	}
 	return n
