@@ -33,11 +33,14 @@ type watchedJob struct {
 	sequence uint64
 	counted  []time.Duration // by task: until when its requests have been counted
 	a        *assignment.Assignment
-	owned    [][]int // by task: its keys, in ownedIn
+	owned    [][]ownedKey // by task: its keys, in ownedIn
 	ownedIn  *assignment.Assignment
 	rounds   []Round
 	entries  []*store.Entry
 }
+
+// ownedKey is a key by its number, and the slice that it is in.
+type ownedKey struct{ key, slice int }
 
 const watchStep = 50 * time.Millisecond
 
@@ -84,7 +87,11 @@ func (j *watchedJob) share(i int) float64 {
 
 // draw is how many requests come when mean are to be expected, not many.
 func (j *watchedJob) draw(mean float64) (n int) {
-	for p, least := j.rng.Float64(), math.Exp(-mean); p > least; n++ {
+	p := j.rng.Float64()
+	if p <= 1-mean { // which is at most exp(-mean); most keys have next to nothing
+		return 0
+	}
+	for least := math.Exp(-mean); p > least; n++ {
 		p *= j.rng.Float64()
 	}
 	return n
@@ -93,10 +100,10 @@ func (j *watchedJob) draw(mean float64) (n int) {
 // load is what a task reports of the time since it last did.
 func (j *watchedJob) load(k int) *assignment.Load {
 	if j.a != j.ownedIn {
-		j.ownedIn, j.owned = j.a, make([][]int, len(j.tasks))
+		j.ownedIn, j.owned = j.a, make([][]ownedKey, len(j.tasks))
 		for i, key := range j.keys {
 			for t := range j.a.Lookup(key).All() {
-				j.owned[t.Index] = append(j.owned[t.Index], i)
+				j.owned[t.Index] = append(j.owned[t.Index], ownedKey{i, j.a.Find(key)})
 			}
 		}
 	}
@@ -104,15 +111,15 @@ func (j *watchedJob) load(k int) *assignment.Load {
 	j.counted[k] = j.at
 	secs := l.Window.Seconds()
 	pos, _ := j.a.Position(j.tasks[k].Name)
-	of := make(map[int]int) // slice: range
+	of := make([]int, j.a.NumSlices()) // by slice that is the task's: which of its ranges
 	for i := range j.a.NumSlices() {
 		if j.a.Replicas(i).Has(pos) {
 			of[i] = len(l.Ranges)
 			l.Ranges, l.Rate = append(l.Ranges, j.a.Slice(i)), append(l.Rate, 0)
 		}
 	}
-	come := func(key assignment.SliceKey, rate float64) {
-		i, x := j.a.Find(key), 0.0
+	come := func(key assignment.SliceKey, i int, rate float64) {
+		x := 0.0
 		for rate *= secs / float64(j.a.Replicas(i).Len()); rate > 0; rate -= 100 {
 			for range j.draw(min(rate, 100)) {
 				x += j.cost() / secs
@@ -124,11 +131,11 @@ func (j *watchedJob) load(k int) *assignment.Load {
 			l.Hot = append(l.Hot, assignment.HotKey{Key: key, Rate: x})
 		}
 	}
-	for _, i := range j.owned[k] {
-		come(j.keys[i], j.share(i)*j.all*j.rate*float64(len(j.tasks)))
+	for _, o := range j.owned[k] {
+		come(j.keys[o.key], o.slice, j.share(o.key)*j.all*j.rate*float64(len(j.tasks)))
 	}
 	if j.a.Lookup(j.hot).Has(pos) {
-		come(j.hot, j.more)
+		come(j.hot, j.a.Find(j.hot), j.more)
 	}
 	l.Hot = slices.DeleteFunc(l.Hot, func(h assignment.HotKey) bool { return h.Rate < .005*l.Total })
 	slices.SortFunc(l.Hot, func(a, b assignment.HotKey) int {

@@ -1,9 +1,11 @@
 package sim_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -133,10 +135,20 @@ func (s setting) judge(tb testing.TB) {
 	within(tb, "rest", w.MeanRest-1, 0, .15)
 }
 
+var figuresOf = flag.String("figures.tasks", "10", "numbers of tasks of TestFigures; .ci/run has 10,50")
+
 // TestFigures is a small version of BenchmarkFigures.
 func TestFigures(t *testing.T) {
+	var tasks []int
+	for _, x := range strings.Split(*figuresOf, ",") {
+		n, err := strconv.Atoi(x)
+		if err != nil {
+			t.Fatal("-figures.tasks: ", err)
+		}
+		tasks = append(tasks, n)
+	}
 	for _, r := range []int{10, 1} {
-		setting{strings.Split("cdefgh", ""), []int{10, 50}, r, 1, 60, 20, 0}.judge(t)
+		setting{strings.Split("cdefgh", ""), tasks, r, 1, 60, 20, 0}.judge(t)
 	}
 }
 

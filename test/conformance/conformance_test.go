@@ -69,6 +69,7 @@ func wantPassed(t *testing.T, s subject, without ...string) {
 
 // TestOurs runs all checks against this repository's slicelet and clerk, which have everything.
 func TestOurs(t *testing.T) {
+	t.Parallel()
 	for _, role := range roles {
 		t.Run(string(role), func(t *testing.T) {
 			t.Parallel()
@@ -79,6 +80,7 @@ func TestOurs(t *testing.T) {
 
 // TestSmall runs them against an implementation that has not what is optional.
 func TestSmall(t *testing.T) {
+	t.Parallel()
 	for _, role := range roles {
 		t.Run(string(role), func(t *testing.T) {
 			t.Parallel()
@@ -94,7 +96,7 @@ func TestConvicts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	turns := make(chan struct{}, 12)
+	turns := make(chan struct{}, 32) // each waits for what does not come, in a process of its own
 	if *every != "^$" {
 		turns = make(chan struct{}, 2)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/test/conformance/suite"
 )
 
@@ -26,6 +27,7 @@ func TestMain(m *testing.M) {
 	if err := os.Setenv(asProgram, "1"); err != nil { // for the drivers
 		panic(err)
 	}
+	waittest.SideBySide()
 	goleak.VerifyTestMain(m)
 }
 

@@ -42,6 +42,7 @@ import (
 	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/slicelet/sliceletgrpc"
 	"github.com/slicer-project/slicer/slicelet/slicelethttp"
+	"github.com/slicer-project/slicer/test/kit/process"
 )
 
 // Parts of README and deploy/docs are made from the code, between markers, by
@@ -114,11 +115,11 @@ func exampleBody(t *testing.T, path string) string {
 
 func TestDocsFlags(t *testing.T) {
 	bin := t.TempDir()
-	build := exec.Command("go", "build", "-ldflags=-w", "-o", bin+"/", "./cmd/...")
-	build.Dir = root(t)
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	var programs []string
+	for _, name := range []string{"assigner", "distributor", "backupdist", "slicer", "slicerctl", "slicerproxy"} {
+		programs = append(programs, module+"/cmd/"+name)
 	}
+	process.BuildIn(t, bin, programs...)
 	var sb strings.Builder
 	for _, program := range [][]string{{"assigner"}, {"distributor"}, {"backupdist"}, {"slicerproxy"}, {"slicer", "serve"}, {"slicer", "demo"}, {"slicerctl"}} {
 		out, err := exec.Command(filepath.Join(bin, program[0]), append(program[1:], "--help")...).Output()

@@ -24,7 +24,7 @@ var suites = []suite{
 	{"./lease/internal/table", nil},
 	{"./lease", nil},
 	{"./slicelet", nil},
-	{"./lease/serve", nil},
+	{"./lease/serve", []string{"-histories", "3"}},
 	{"./lease/remote", nil},
 	{"./assigner/generate", nil},
 	{"./lease/etcd", nil},

@@ -14,11 +14,15 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/cmd/internal/ctl"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	waittest.SideBySide()
+	goleak.VerifyTestMain(m)
+}
 
 // happenedAll wants what does not depend on how busy the machine is.
 func happenedAll(t *testing.T, s *Summary) {

@@ -106,6 +106,7 @@ func stub(t *testing.T, addr string, creds credentials.TransportCredentials) (*g
 // TestGRPC runs slicerproxy --grpc as a process before two greeters of a real control
 // plane.
 func TestGRPC(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	plane := bed.Start(t, bed.Config{})
@@ -235,6 +236,7 @@ func TestGRPC(t *testing.T) {
 // TestGRPCTLS: the proxy speaks TLS with its clients, which show no certificate, with
 // Distributors and with tasks, whose certificates are for their addresses.
 func TestGRPCTLS(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	authority := runtest.NewAuthority(t, "ours")

@@ -96,6 +96,7 @@ func ask(client *http.Client, url string, headers ...string) (int, string) {
 // plane: it routes, reads its rules again, keeps the old ones when the new are
 // bad, and ends the requests that it has.
 func TestServe(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	plane := bed.Start(t, bed.Config{})
@@ -234,6 +235,7 @@ func tlsDistributor(t *testing.T, plane *bed.Plane, mine run.TLS) string {
 // TestTLS: all speak TLS with one another: HTTP/2 clients that show no certificate, the
 // Distributor and the tasks.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	authority := runtest.NewAuthority(t, "ours")

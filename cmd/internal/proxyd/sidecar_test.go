@@ -51,6 +51,7 @@ func owned(t *testing.T, c *clerk.Clerk, tasks int) {
 // before them: requests come with their keys, one sidecar is drained by a request and by its signal,
 // and no request is lost.
 func TestSidecar(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	plane := bed.Start(t, bed.Config{})
@@ -138,6 +139,7 @@ func TestSidecar(t *testing.T) {
 // each request, requests for other tasks' keys are refused, and an answer is held back whose key
 // was lost meanwhile.
 func TestSidecarConsistent(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	plane := runtest.Start(t, "serve", "--store=pebble://"+filepath.Join(t.TempDir(), "store"), "--listen=127.0.0.1:0", "--backup-listen=127.0.0.1:0", "--http=127.0.0.1:0").Where()

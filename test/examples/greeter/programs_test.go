@@ -18,6 +18,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/test/kit/bed"
+	programs "github.com/slicer-project/slicer/test/kit/process"
 )
 
 // maxAdded and maxLines are what the documentation promises.
@@ -61,9 +62,7 @@ func TestPrograms(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	bin := t.TempDir()
-	if out, err := exec.CommandContext(ctx, "go", "build", "-ldflags=-w", "-o", bin+"/", "./server", "./client").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	programs.BuildIn(t, bin, "./server", "./client")
 	plane := bed.Start(t, bed.Config{})
 	// Keys stay where they are while the servers do: it compares the servers that answer
 	// with the owners.

@@ -18,6 +18,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/test/kit/bed"
+	"github.com/slicer-project/slicer/test/kit/process"
 )
 
 // maxLines is what the documentation promises.
@@ -41,9 +42,7 @@ func TestPrograms(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	bin := t.TempDir()
-	if out, err := exec.CommandContext(ctx, "go", "build", "-ldflags=-w", "-o", bin+"/", "./server", "./client", "../../../cmd/slicerproxy").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	process.BuildIn(t, bin, "./server", "./client", "../../../cmd/slicerproxy")
 	plane := bed.Start(t, bed.Config{})
 	// Once both servers own something nothing moves users and their counts: neither the
 	// balance, nor that a server warms up.

@@ -60,6 +60,7 @@ var readOnly = []string{"PutJob", "DeleteJob", "DrainTask", "InspectJob", "Inspe
 // TestMatrix calls each RPC of every program as each identity: what it has the verb for is
 // let, all else is refused with the identity, the verb and the job.
 func TestMatrix(t *testing.T) {
+	t.Parallel()
 	b := everything(t)
 	all := map[string][]string{}
 	for _, where := range []string{atAssigner, atFirst, atSecond, atBackup, atServe, atServed} {

@@ -149,6 +149,7 @@ func (b *bed) inspect(where ...string) (r *slicerv1.InspectJobResponse, at strin
 // own the job tries the name of a task that has just stopped, and with a copied incarnation that of one
 // that lives, from before that on and before the honest tasks can report.
 func TestNamesStayTheirs(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	cache := &slicerv1.JobConfig{Name: cacheJob, Access: &slicerv1.Access{Own: []string{"spiffe://corp/cache/**"}}}
 	for _, x := range []struct {

@@ -17,6 +17,7 @@ import (
 // documented order, while a service is called. No call fails, its tasks stay, and in the end
 // a stranger is refused.
 func TestUpgrade(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	parts := []string{atBackup, atAssigner, atFirst, atSecond}
 	for _, where := range parts {

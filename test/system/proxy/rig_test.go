@@ -21,6 +21,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/test/kit/bed"
+	"github.com/slicer-project/slicer/test/kit/process"
 )
 
 // rules has a host name for each kind of key.
@@ -150,10 +151,7 @@ func newRig(tb testing.TB) *rig {
 		}
 	}
 	dir := tb.TempDir()
-	build := exec.Command("go", "build", "-ldflags=-w", "-o", dir, "github.com/slicer-project/slicer/cmd/slicerproxy")
-	if out, err := build.CombinedOutput(); err != nil {
-		tb.Fatalf("%v\n%s", err, out)
-	}
+	process.BuildIn(tb, dir, "github.com/slicer-project/slicer/cmd/slicerproxy")
 	file := filepath.Join(dir, "rules.yaml")
 	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
 		tb.Fatal(err)
