@@ -37,12 +37,6 @@ func (p *places) give(from string) {
 	}
 }
 
-func (p *places) count() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.taken
-}
-
 // addressOf is what counts as one address: without the port, and of an IPv6 address the first 64
 // bits, as a machine may have any of the others.
 func addressOf(remote string) string {

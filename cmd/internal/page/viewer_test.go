@@ -124,3 +124,9 @@ func TestViewersShareBytes(t *testing.T) {
 		}
 	}
 }
+
+func (p *places) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.taken
+}
