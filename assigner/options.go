@@ -30,6 +30,9 @@ const (
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage),
+		// In TLS each connection keeps its buffer, and most are those of sessions of leases, idle
+		// most of the time. What is larger is read past the buffer.
+		grpc.ReadBufferSize(4 << 10),
 		// Windows that are fixed need no pings to find their size with each report.
 		grpc.StaticStreamWindowSize(1 << 20),
 		grpc.StaticConnWindowSize(1 << 20),

@@ -104,7 +104,7 @@ func (s *Server) acquireFor(ctx context.Context, name string, p *petition) (*job
 	if status.Code(err) != codes.ResourceExhausted {
 		return j, err
 	}
-	limiter.HandshakeOf(ctx).Refuse()
+	limiter.Refuse(ctx)
 	if denied := p.check(name, assignment.Access{}); denied != nil {
 		return nil, denied
 	}

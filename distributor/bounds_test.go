@@ -140,7 +140,7 @@ func TestUnknownNames(t *testing.T) {
 		}
 		// A connection on which it goes on and on is closed.
 		b.l.from <- &net.TCPAddr{IP: net.ParseIP("10.0.0.1"), Port: 8}
-		for range 1000 {
+		for i := 0; i < 1000 && s.ended() == codes.OK; i++ {
 			fetchErr(bad, fmt.Sprint("unknown-", next))
 			next++
 		}

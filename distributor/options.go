@@ -20,9 +20,12 @@ const pingTimeout = 10 * time.Second
 // pings that find dead subscribers within half a minute and are not offended by
 // those of subscribers, at least 5 s apart. On a connection that came through Admit at
 // most 1,000 calls are answered at a time, streams included; more are refused with
-// RESOURCE_EXHAUSTED, and after 1,000 refusals the connection is closed. Distributors of the
+// RESOURCE_EXHAUSTED, and after 1,000 refusals the connection is closed. One identity, or
+// without a certificate one address, has 20,000 on all of its connections, or twice
+// bounds.tasks of its policy if that is more; refused more than 100 times a second, and 1,000
+// times at once, it is refused all until it was refused less. Distributors of the
 // second tier are not limited so, and those that the policy of Config.Rights calls plane or
-// proxies have 10,000.
+// proxies have 10,000 on each connection.
 func ServerOptions() []grpc.ServerOption {
 	return append(limiter.ServerOptions(slicerv1.SubscriberService_Watch_FullMethodName, slicerv1.RelayService_ServiceDesc.ServiceName),
 		grpc.ReadBufferSize(4<<10),

@@ -1,7 +1,9 @@
 package distributor
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -9,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/slicer-project/slicer/assignment/limiter"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -70,6 +73,47 @@ func TestStreamsOfAConnection(t *testing.T) {
 			if s.ended() == codes.OK {
 				t.Fatal("after 1000 refusals there are streams still")
 			}
+		}
+	})
+}
+
+// The streams of one client are bounded over all of its connections, too.
+func TestStreamsOfAClient(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		const most = 1500
+		b := newBounded(t)
+		b.d.handshakes = limiter.NewHandshakes(limiter.HandshakesConfig{MaxClientCalls: func(context.Context) int { return most }})
+		const address = "127.0.0.1:7009"
+		l := fromListener{b.n.listen(address), make(chan net.Addr, 1)}
+		b.n.serveOn(t, address, b.d.Admit(l), func(s *grpc.Server) { b.d.Register(s) }, ServerOptions()...)
+		at := func(from string) *grpc.ClientConn {
+			l.from <- &net.TCPAddr{IP: net.ParseIP(from), Port: 7}
+			cc := b.n.connect(t, address)
+			cc.Connect()
+			synctest.Wait()
+			return cc
+		}
+		var subs []*fakeSub
+		for range 2 {
+			cc := at("10.0.0.1")
+			for i := range 800 {
+				subs = append(subs, subscribe(t, cc, clerkHello(fmt.Sprint("c", i)), nil))
+			}
+			synctest.Wait()
+		}
+		refused := 0
+		for _, s := range subs {
+			if c := s.ended(); c == codes.ResourceExhausted && strings.Contains(s.err.Error(), "10.0.0.1 has 1500 calls and streams here") {
+				refused++
+			} else if c != codes.OK {
+				t.Fatal(s.err)
+			}
+		}
+		if refused != len(subs)-most {
+			t.Errorf("%d of %d are refused, %d are allowed", refused, len(subs), most)
+		}
+		if s := subscribe(t, at("10.0.0.2"), clerkHello("other"), nil); s.holds() == nil {
+			t.Errorf("of another client: %v", s.err)
 		}
 	})
 }

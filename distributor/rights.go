@@ -65,7 +65,7 @@ func (d *Distributor) acquireFor(ctx context.Context, name string, p *petition) 
 	if status.Code(err) != codes.ResourceExhausted {
 		return j, err
 	}
-	limiter.HandshakeOf(ctx).Refuse()
+	limiter.Refuse(ctx)
 	if denied := p.check(name, assignment.Access{}); denied != nil {
 		return nil, denied
 	}
@@ -199,17 +199,36 @@ func (t *tasks) enter(p *petition, job string) (leave func(), err error) {
 	name := taskName{job, p.task}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	own := t.of[p.peer]
-	if most := p.policy().Bounds(p.caller.Identity).Tasks; most > 0 && own[name] == 0 && len(own) >= most {
-		return nil, status.Errorf(codes.ResourceExhausted, "job %q: task %q would be one too many: %d tasks of %s are connected to this distributor, and bounds.tasks of the policy allows %d",
-			job, p.task, len(own), p.peer, most)
+	if err := t.roomLocked(p, name); err != nil {
+		return nil, err
 	}
+	own := t.of[p.peer]
 	if own == nil {
 		own = make(map[taskName]int)
 		t.of[p.peer] = own
 	}
 	own[name]++
 	return func() { t.leave(p.peer, name) }, nil
+}
+
+// room is the error of enter, where nothing is counted yet: before the job is looked up, and its
+// lock waited for.
+func (t *tasks) room(p *petition, job string) error {
+	if p == nil || p.rights == nil || p.verb != assignment.Own {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.roomLocked(p, taskName{job, p.task})
+}
+
+func (t *tasks) roomLocked(p *petition, name taskName) error {
+	own := t.of[p.peer]
+	if most := p.policy().Bounds(p.caller.Identity).Tasks; most > 0 && own[name] == 0 && len(own) >= most {
+		return status.Errorf(codes.ResourceExhausted, "job %q: task %q would be one too many: %d tasks of %s are connected to this distributor, and bounds.tasks of the policy allows %d",
+			name.job, name.task, len(own), p.peer, most)
+	}
+	return nil
 }
 
 func (t *tasks) leave(peer string, name taskName) {

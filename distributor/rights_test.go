@@ -555,6 +555,35 @@ func TestTasksOfAnIdentity(t *testing.T) {
 	})
 }
 
+// One that goes on asking for more tasks than it may have, over any number of connections, is
+// refused all that it asks for, for a while; others are not.
+func TestRefusalsOfAnIdentity(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		g := newGuarded(t, testPolicy)
+		var cc *grpc.ClientConn
+		for i := range 1004 {
+			if i%400 == 0 {
+				cc = g.at(guarded1, bob)
+			}
+			s := subscribe(t, cc, sliceletHello(fmt.Sprint("t", i), 1), nil)
+			if synctest.Wait(); i >= 3 && s.ended() != codes.ResourceExhausted {
+				t.Fatalf("task %d: %v", i, s.err)
+			}
+		}
+		clerk := subscribe(t, g.at(guarded1, bob), clerkHello("c"), nil)
+		if clerk.ended() != codes.ResourceExhausted || !strings.Contains(clerk.err.Error(), "identity "+bob+" asks too often") {
+			t.Error(clerk.err)
+		}
+		if s := subscribe(t, g.at(guarded1, ann), sliceletHello("a0", 1), nil); s.ended() != codes.OK {
+			t.Errorf("another identity: %v", s.err)
+		}
+		time.Sleep(time.Second)
+		if s := subscribe(t, g.at(guarded1, bob), clerkHello("c"), nil); s.ended() != codes.OK {
+			t.Errorf("a second later: %v", s.err)
+		}
+	})
+}
+
 // On the connection of a proxy that the policy names there are the streams of many.
 func TestStreamsOfAProxy(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment/limiter"
@@ -42,11 +43,20 @@ func (d *Distributor) watch(stream grpc.BidiStreamingServer[slicerv1.WatchReques
 	setUp.Set(slog.String("job", in.Job), slog.String("subscriber", in.Name))
 	ctx := stream.Context()
 	p := petitionOf(ctx, d.cfg.Rights, in)
+	if err := d.tasks.room(p, in.Job); err != nil {
+		limiter.Refuse(ctx)
+		return err
+	}
 	j, err := d.acquireFor(ctx, in.Job, p)
 	if err != nil {
 		return err
 	}
 	defer d.release(j)
+	defer func() {
+		if status.Code(err) == codes.ResourceExhausted {
+			limiter.Refuse(ctx)
+		}
+	}()
 	s := &subscription{id: d.given.subscribers.Add(1), in: in, stream: stream, job: j, done: make(chan struct{}), petition: p, setUp: limiter.HandshakeOf(ctx)}
 	defer s.setUp.Release()
 	if err := j.join(ctx, s); err != nil {

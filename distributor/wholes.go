@@ -21,7 +21,12 @@ func (m *metrics) newHandshakes(r *enforce.Rights) *limiter.Handshakes {
 	return limiter.NewHandshakes(limiter.HandshakesConfig{
 		UnderWay: func(n int) { m.setUps.Set(float64(n)) },
 		Carrier:  func(ctx context.Context) bool { return r.Peer(ctx).Carrier },
-		Dropped:  func(why string) { m.dropped.WithLabelValues(why).Inc() },
+		// Each task's stream may have one that takes its place.
+		MaxClientCalls: func(ctx context.Context) int {
+			policy, _ := r.Policy()
+			return max(limiter.MaxClientCalls, 2*policy.Bounds(enforce.PeerIdentity(ctx)).Tasks)
+		},
+		Dropped: func(why string) { m.dropped.WithLabelValues(why).Inc() },
 	})
 }
 

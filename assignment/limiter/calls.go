@@ -3,10 +3,14 @@ package limiter
 import (
 	"context"
 	"strings"
+	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment/limiter/fair"
 )
 
 const (
@@ -16,11 +20,63 @@ const (
 	// MaxCarried is how many gRPC lets any connection have: that of a carrier, see
 	// HandshakesConfig, has the streams of many.
 	MaxCarried = 10 * MaxCalls
+	// MaxClientCalls is how many are answered at a time on all connections of one client,
+	// unless HandshakesConfig.MaxClientCalls says otherwise.
+	MaxClientCalls = 20 * MaxCalls
+	// refusalEvery is how often a client may be refused something, and refusalBurst how often
+	// at once, before its calls are refused without a look at what they ask for, and without a
+	// lock that others wait for.
+	refusalEvery, refusalBurst = 10 * time.Millisecond, MaxCalls
+	// tooOften is how many refusals one counts for then, toward the end of its connection.
+	tooOften = 10
 )
 
+// clients counts the calls of each client over all of its connections, and how often it was
+// refused something. A client is that of KeyOfContext.
+type clients struct {
+	mu      sync.Mutex
+	calls   map[string]int
+	refused *fair.Rate
+}
+
+func newClients() *clients {
+	return &clients{calls: make(map[string]int), refused: fair.NewRate(refusalEvery, refusalBurst)}
+}
+
+// enter counts a call in, and reports how many there are with it, and whether the client was refused
+// too often of late.
+func (c *clients) enter(now time.Time, key string) (calls int, refused bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls[key]++
+	if refused = !c.refused.Allow(now, key); !refused {
+		c.refused.GiveBack(key)
+	}
+	return c.calls[key], refused
+}
+
+func (c *clients) leave(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.calls[key]--; c.calls[key] == 0 {
+		delete(c.calls, key)
+	}
+}
+
+// refuse counts a refusal, and reports whether that is not too often.
+func (c *clients) refuse(now time.Time, key string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.refused.Allow(now, key)
+}
+
 // ServerOptions limit the calls of each connection that came through a listener of
-// Handshakes to MaxCalls at a time, unless its Carrier allows it MaxCarried. More are refused with RESOURCE_EXHAUSTED, and after
-// as many refusals the connection is closed. A call also releases its connection's
+// Handshakes to MaxCalls at a time, and those of one client, whatever its connections, to
+// MaxClientCalls or what HandshakesConfig.MaxClientCalls says; unless Carrier allows it
+// MaxCarried on each connection. More are refused with RESOURCE_EXHAUSTED, and after
+// as many refusals (see Refuse) as MaxCalls the connection is closed. A client that is refused
+// more than 100 times a second, and 1,000 times at once, is refused all calls until it has been refused
+// less, and its connections are closed after 100. A call also releases its connection's
 // Handshake, except one of the method held: its handler does that when the caller has
 // been served. The calls of the services unlimited are not counted.
 func ServerOptions(held string, unlimited ...string) []grpc.ServerOption {
@@ -37,12 +93,26 @@ func ServerOptions(held string, unlimited ...string) []grpc.ServerOption {
 				return func() {}, nil
 			}
 		}
-		if h.calls.Add(1) > MaxCalls && !h.carries(ctx) {
+		key := KeyOfContext(ctx)
+		calls, refused := h.of.clients.enter(time.Now(), key)
+		leave = func() {
 			h.calls.Add(-1)
-			h.Refuse()
-			return nil, status.Errorf(codes.ResourceExhausted, "%d calls and streams on one connection, no more are answered at a time: open another connection", MaxCalls)
+			h.of.clients.leave(key)
 		}
-		return func() { h.calls.Add(-1) }, nil
+		if n := h.calls.Add(1); n <= MaxCalls && calls <= MaxCalls && !refused || h.carries(ctx) {
+			return leave, nil
+		} else if n > MaxCalls {
+			err = status.Errorf(codes.ResourceExhausted, "%d calls and streams on one connection, no more are answered at a time: open another connection", MaxCalls)
+		} else if most := h.most(ctx); calls > most {
+			err = status.Errorf(codes.ResourceExhausted, "%s has %d calls and streams here, no more are answered at a time", key, most)
+		} else if refused {
+			err = status.Errorf(codes.ResourceExhausted, "%s asks too often for more than it may have: %d refusals a second are allowed, and %d at once", key, time.Second/refusalEvery, refusalBurst)
+		} else {
+			return leave, nil
+		}
+		leave()
+		Refuse(ctx)
+		return nil, err
 	}
 	return []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(MaxCarried + 100),
@@ -70,10 +140,27 @@ func (s *Handshake) carries(ctx context.Context) bool {
 	return s.of.cfg.Carrier != nil && s.of.cfg.Carrier(ctx)
 }
 
-// Refuse counts a call that was refused since its client makes too many. A connection
-// on which that goes on is closed: refusing costs time, too. It may be called on nil.
-func (s *Handshake) Refuse() {
-	if s != nil && s.refused.Add(1) == MaxCalls {
+// most is how many calls the client of one may have.
+func (s *Handshake) most(ctx context.Context) int {
+	if s.of.cfg.MaxClientCalls == nil {
+		return MaxClientCalls
+	}
+	return s.of.cfg.MaxClientCalls(ctx)
+}
+
+// Refuse counts a call that was refused since its client makes, or has, too many. A connection
+// on which that goes on is closed: refusing costs time, too. Those that carry the calls of
+// many are not, nor those that did not come through a listener of Handshakes.
+func Refuse(ctx context.Context) {
+	s := HandshakeOf(ctx)
+	if s == nil || s.carries(ctx) {
+		return
+	}
+	count := int64(1)
+	if !s.of.clients.refuse(time.Now(), KeyOfContext(ctx)) {
+		count = tooOften
+	}
+	if n := s.refused.Add(count); n >= MaxCalls && n-count < MaxCalls {
 		s.of.drop(s.conn, DroppedStreams)
 	}
 }

@@ -66,6 +66,9 @@ type HandshakesConfig struct {
 	// Carrier, if not nil, reports whether the connection of a call carries the calls of many:
 	// then ServerOptions do not limit them to MaxCalls.
 	Carrier func(ctx context.Context) bool
+	// MaxClientCalls, if not nil, is how many calls the client of one may have at a time, in
+	// place of the constant; below MaxCalls it is not asked.
+	MaxClientCalls func(ctx context.Context) int
 	// UnderWay, if not nil, is told how many are whenever that changes.
 	UnderWay func(int)
 	// Dropped, if not nil, is told why a connection was dropped.
@@ -75,7 +78,8 @@ type HandshakesConfig struct {
 // Handshakes limit how many connections are being set up at once. All methods are safe
 // for concurrent use.
 type Handshakes struct {
-	cfg HandshakesConfig
+	cfg     HandshakesConfig
+	clients *clients
 
 	mu     sync.Mutex
 	fair   *fair.Limiter
@@ -94,7 +98,7 @@ func NewHandshakes(cfg HandshakesConfig) *Handshakes {
 		cfg.Few = DefaultFew
 	}
 	return &Handshakes{
-		cfg:   cfg,
+		cfg: cfg, clients: newClients(),
 		fair:  fair.New(fair.Config{Least: cfg.Most, Hold: HandshakeFor, Classes: 1, TakeOver: true}),
 		conns: make(map[uint64]*Handshake), pauses: make(map[any]time.Time),
 	}

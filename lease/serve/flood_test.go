@@ -131,7 +131,7 @@ func TestWatchesAreBounded(t *testing.T) {
 func BenchmarkFlood(b *testing.B) {
 	d := &durations{jobs: map[string]time.Duration{"job": lease.MaxTTL}}
 	for b.Loop() {
-		s, err := serve.Open(b.Context(), serve.Config{Storage: &memory{}, LeaseTime: d.look, Fresh: true})
+		s, err := serve.Open(b.Context(), serve.Config{Storage: &memory{}, Terms: d.look, Fresh: true})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -119,7 +119,7 @@ func (v *service) renew(ctx context.Context, from rpc.Origin, req *slicerv1.Rene
 	if err != nil {
 		return 0, nil, explain(err)
 	}
-	granted, err := v.s.renew(ctx, x.id, func(job string) error { return v.s.ownStill(ctx, x, job) })
+	granted, err := v.s.renew(ctx, x.id, func(job string, t Terms) error { return v.s.ownStill(x, job, t) })
 	if err != nil {
 		return 0, nil, explain(err)
 	}

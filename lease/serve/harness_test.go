@@ -23,13 +23,13 @@ type durations struct {
 	jobs map[string]time.Duration
 }
 
-func (d *durations) look(_ context.Context, job string) (time.Duration, error) {
+func (d *durations) look(_ context.Context, job string) (serve.Terms, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.jobs[job] < 0 {
-		return 0, errors.New("the record is damaged")
+		return serve.Terms{}, errors.New("the record is damaged")
 	}
-	return d.jobs[job], nil
+	return serve.Terms{LeaseTime: d.jobs[job]}, nil
 }
 
 func (d *durations) set(job string, to time.Duration) {
@@ -41,7 +41,7 @@ func (d *durations) set(job string, to time.Duration) {
 // openFor opens a store that knows these jobs.
 func openFor(t *testing.T, m *memory, clock func() time.Duration, d *durations, fresh bool) *serve.Store {
 	t.Helper()
-	s, err := serve.Open(t.Context(), serve.Config{Storage: m, LeaseTime: d.look, Fresh: fresh, Clock: clock})
+	s, err := serve.Open(t.Context(), serve.Config{Storage: m, Terms: d.look, Fresh: fresh, Clock: clock})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,22 +12,15 @@ import (
 // own returns nil if a caller may be a job's task, PERMISSION_DENIED if not, and
 // ErrUnavailable if that cannot be known.
 func (s *Store) own(ctx context.Context, from rpc.Origin, job, task string) error {
-	if s.access == nil {
-		return rpc.Own(s.rights, from, job, task, nil)
-	}
-	return rpc.Own(s.rights, from, job, task, func() (assignment.Access, error) { return s.access(ctx, job) })
+	return rpc.Own(s.rights, from, job, task, func() (assignment.Access, error) {
+		t, err := s.look(ctx, job)
+		return t.Access, err
+	})
 }
 
-// ownAny returns those of the jobs that a caller may take part in, and why not in another.
-func (s *Store) ownAny(ctx context.Context, from rpc.Origin, jobs []string, tasks map[string]string) (may []string, refused error) {
-	for _, job := range jobs {
-		if err := s.own(ctx, from, job, tasks[job]); err == nil {
-			may = append(may, job)
-		} else if refused == nil {
-			refused = err
-		}
-	}
-	return may, refused
+// owns is own where what the job's config says has been looked up.
+func (s *Store) owns(from rpc.Origin, job, task string, t Terms) error {
+	return rpc.Own(s.rights, from, job, task, func() (assignment.Access, error) { return t.Access, nil })
 }
 
 // ownStill returns nil if a session may be renewed as far as a job goes. The right to the job
@@ -36,10 +29,10 @@ func (s *Store) ownAny(ctx context.Context, from rpc.Origin, jobs []string, task
 // holder, who counts on no more than the last answer, when its time has run out: taken away
 // any sooner, a key would have two owners. What it holds in other jobs ends with it; its
 // holder takes that up anew in the next session, which is not refused for those.
-func (s *Store) ownStill(ctx context.Context, x holder, job string) error {
-	err := s.own(ctx, x.from, job, x.tasks[job])
+func (s *Store) ownStill(x holder, job string, t Terms) error {
+	err := s.owns(x.from, job, x.tasks[job], t)
 	if status.Code(err) != codes.PermissionDenied {
-		return nil // where it cannot be known it is as it was
+		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -30,6 +30,7 @@ type guarded struct {
 	*serve.Store
 	rights *enforce.Rights
 	clock  func() time.Duration
+	looked atomic.Int64 // what jobs' configs say
 }
 
 const ownersPolicy = "admin: [spiffe://corp/sre]\njobs: {own: [\"spiffe://corp/{job}/task/{task}\", \"spiffe://corp/all\"], watch: [spiffe://corp/viewer]}\n"
@@ -52,8 +53,14 @@ func serveGuarded(t *testing.T, clock func() time.Duration, own func(job string)
 	}
 	d := &durations{jobs: map[string]time.Duration{"job": 5 * time.Second, "other": 5 * time.Second}}
 	g := &guarded{t: t, exchange: &exchange{cut: map[string]chan struct{}{}}, authority: newAuthority(t), rights: r, clock: clock}
-	g.Store, err = serve.Open(t.Context(), serve.Config{Storage: &memory{}, LeaseTime: d.look, Fresh: true, Clock: clock, Rights: r,
-		Access: func(_ context.Context, job string) (assignment.Access, error) { return own(job) }})
+	g.Store, err = serve.Open(t.Context(), serve.Config{Storage: &memory{}, Fresh: true, Clock: clock, Rights: r,
+		Terms: func(ctx context.Context, job string) (t serve.Terms, err error) {
+			if t, err = d.look(ctx, job); err == nil {
+				t.Access, err = own(job)
+			}
+			g.looked.Add(1)
+			return t, err
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,6 +133,10 @@ func TestOwnersAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		session := resp.GetSession()
+		looked := g.looked.Load()
+		if _, err := c.RenewSession(t.Context(), &slicerv1.RenewSessionRequest{Session: session}); err != nil || g.looked.Load() != looked+1 {
+			t.Errorf("a renewal: %v, and it looks %d times for what the job's config says, not once", err, g.looked.Load()-looked)
+		}
 		if _, err := c.AcquireClaim(t.Context(), &slicerv1.AcquireClaimRequest{Session: session, Job: "job", Claim: &slicerv1.Claim{To: 1}}); err != nil {
 			t.Error(err)
 		}

@@ -41,25 +41,42 @@ func (s *Store) OpenWriter(ctx context.Context, ttl time.Duration) (lease.WriteS
 	return newSession(s, id, ttl), nil
 }
 
-// limit is the longest time for which a session may hold up a change of a job.
-func (s *Store) limit(ctx context.Context, job string) (time.Duration, error) {
-	if s.leaseTime == nil {
-		return lease.MaxTTL, nil
+// look looks up what a job's config says.
+func (s *Store) look(ctx context.Context, job string) (Terms, error) {
+	if s.terms == nil {
+		return Terms{LeaseTime: lease.MaxTTL}, nil
 	}
-	d, err := s.leaseTime(ctx, job)
-	switch {
-	case err != nil:
-		return 0, fmt.Errorf("%w: the lease duration of job %s: %w", lease.ErrUnavailable, job, err)
-	case d <= 0:
+	t, err := s.terms(ctx, job)
+	if err != nil {
+		return Terms{}, fmt.Errorf("%w: the lease duration and access of job %s: %w", lease.ErrUnavailable, job, err)
+	}
+	return t, nil
+}
+
+// limit is the longest time for which a session may hold up a change of a job.
+func (t Terms) limit(job string) (time.Duration, error) {
+	if t.LeaseTime <= 0 {
 		return 0, fmt.Errorf("%w: %s", errUnknownJob, job)
 	}
-	return min(max(d, lease.MinTTL), lease.MaxTTL), nil
+	return min(max(t.LeaseTime, lease.MinTTL), lease.MaxTTL), nil
+}
+
+// limit is that of a job that a caller may own; by is nil for one of this process.
+func (s *Store) limit(ctx context.Context, job string, by *opening) (time.Duration, error) {
+	t, err := s.look(ctx, job)
+	if err == nil && by != nil {
+		err = s.owns(by.from, job, by.tasks[job], t)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return t.limit(job)
 }
 
 // grantedLocked reports whether anything is granted in a job. The lock is held.
 func (s *Store) grantedLocked(job string, limit time.Duration) error {
 	wait := max(s.promises.before[job], s.promises.before[allJobs])
-	if s.leaseTime != nil && !s.fresh {
+	if s.terms != nil && !s.fresh {
 		// The storage may be an older copy of the one that sessions were granted from.
 		wait = max(wait, limit)
 	}
@@ -90,11 +107,8 @@ func (s *Store) open(ctx context.Context, ttl time.Duration, jobs []string, by *
 	}
 	limits := map[string]time.Duration{}
 	var refused error
-	if by != nil {
-		jobs, refused = s.ownAny(ctx, by.from, jobs, by.tasks)
-	}
 	for _, job := range jobs {
-		limit, err := s.limit(ctx, job)
+		limit, err := s.limit(ctx, job, by)
 		if err == nil {
 			limits[job] = limit
 		} else if refused == nil {
@@ -147,7 +161,7 @@ func (s *Store) join(ctx context.Context, id uint64, job string) error {
 	if _, ok := named[job]; ok {
 		return nil
 	}
-	limit, err := s.limit(ctx, job)
+	limit, err := s.limit(ctx, job, nil)
 	if err != nil {
 		return err
 	}
@@ -173,27 +187,29 @@ func (s *Store) enterLocked(id uint64, ttl time.Duration, limits map[string]time
 	return nil
 }
 
-// renew renews a session, and returns for how long. A job's lease duration is
+// renew renews a session, and returns for how long. What a job's config says is
 // looked up each time, so a change of it is in force one renewal later. may, if it is not
 // nil, says for each job why the session is not to be renewed; a job that is gone, or
 // cannot be read, is as before.
-func (s *Store) renew(ctx context.Context, id uint64, may func(job string) error) (time.Duration, error) {
+func (s *Store) renew(ctx context.Context, id uint64, may func(job string, t Terms) error) (time.Duration, error) {
 	limits := map[string]time.Duration{}
 	s.mu.Lock()
 	ttl, named := s.table.Asked(id)
 	s.mu.Unlock()
 	for job, was := range named {
-		if s.leaseTime != nil {
-			limit, err := s.limit(ctx, job)
-			if err != nil {
-				continue
-			}
-			if limit != was {
-				limits[job] = limit
-			}
+		t, err := s.look(ctx, job)
+		if err != nil {
+			continue
+		}
+		limit, err := t.limit(job)
+		if err != nil {
+			continue
+		}
+		if limit != was {
+			limits[job] = limit
 		}
 		if may != nil {
-			if err := may(job); err != nil {
+			if err := may(job, t); err != nil {
 				return 0, err
 			}
 		}

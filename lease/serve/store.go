@@ -27,16 +27,12 @@ type Storage interface {
 // Config is what a store needs.
 type Config struct {
 	Storage Storage
-	// LeaseTime looks up a job's lease_duration: 0 for a job that is unknown or not
-	// in consistent mode, which no session is granted for. It is called at each
-	// opening and renewal, by several goroutines at once. Nil grants every job
-	// what is asked for, which only a store without strangers may do.
-	LeaseTime func(ctx context.Context, job string) (time.Duration, error)
+	// Terms looks up what a job's config says: the zero value for a job that is unknown. It
+	// is called at each opening and renewal, by several goroutines at once. Nil grants every
+	// job what is asked for, which only a store without strangers may do.
+	Terms func(ctx context.Context, job string) (Terms, error)
 	// Rights say who may own a job, which a session of it over gRPC needs; nil lets all.
 	Rights *enforce.Rights
-	// Access looks up a job's access, as LeaseTime does: the zero value for a job that is
-	// unknown or says nothing. Nil leaves all to the policy.
-	Access func(ctx context.Context, job string) (assignment.Access, error)
 	// Fresh says that the storage was made for this store: there is nothing that an
 	// earlier process may have granted from it. Otherwise a job's sessions are
 	// granted when its lease duration has passed since the opening, lest the storage
@@ -46,6 +42,15 @@ type Config struct {
 	Clock func() time.Duration
 	// Logger may be nil.
 	Logger *slog.Logger
+}
+
+// Terms are what a job's config says of its leases.
+type Terms struct {
+	// LeaseTime is the lease_duration of a job in consistent mode, and 0 of others, in which
+	// no session is granted.
+	LeaseTime time.Duration
+	// Access says who may own the job; the zero value leaves that to the policy.
+	Access assignment.Access
 }
 
 const (
@@ -58,14 +63,13 @@ const (
 // Store is a lease store in this process. It implements lease.Readers and
 // lease.Writers, and serves the former over gRPC.
 type Store struct {
-	storage   Storage
-	leaseTime func(ctx context.Context, job string) (time.Duration, error)
-	rights    *enforce.Rights
-	access    func(ctx context.Context, job string) (assignment.Access, error)
-	fresh     bool
-	clock     func() time.Duration
-	log       *slog.Logger
-	began     time.Duration
+	storage Storage
+	terms   func(ctx context.Context, job string) (Terms, error)
+	rights  *enforce.Rights
+	fresh   bool
+	clock   func() time.Duration
+	log     *slog.Logger
+	began   time.Duration
 
 	stop context.CancelFunc
 	done context.Context // ended by Close
@@ -112,7 +116,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("served leases: load: %w", err)
 	}
-	s := &Store{storage: cfg.Storage, leaseTime: cfg.LeaseTime, rights: cfg.Rights, access: cfg.Access, fresh: cfg.Fresh, clock: cfg.Clock, log: cfg.Logger, wake: make(chan struct{}, 1),
+	s := &Store{storage: cfg.Storage, terms: cfg.Terms, rights: cfg.Rights, fresh: cfg.Fresh, clock: cfg.Clock, log: cfg.Logger, wake: make(chan struct{}, 1),
 		mu: make(lock, 1), remote: newRemoteSessions(), promises: newPromises(), records: notifiers{}, touched: notifiers{}}
 	epoch, err := s.load(stored)
 	if err != nil {
@@ -307,7 +311,7 @@ func (s *Store) rouse() {
 func (s *Store) promiseLocked(limits map[string]time.Duration, ttl time.Duration) error {
 	need := map[string]time.Duration{}
 	for job, limit := range limits {
-		if need[job] = limit; s.leaseTime == nil {
+		if need[job] = limit; s.terms == nil {
 			need[job] = ttl
 		}
 	}
@@ -317,7 +321,7 @@ func (s *Store) promiseLocked(limits map[string]time.Duration, ttl time.Duration
 // promisedLocked notes what a session was promised. The lock is held.
 func (s *Store) promisedLocked(id uint64, limits map[string]time.Duration, ttl time.Duration) {
 	for job, limit := range limits {
-		if s.leaseTime == nil {
+		if s.terms == nil {
 			limit = ttl
 		}
 		s.promises.make(id, job, limit)

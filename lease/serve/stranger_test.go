@@ -190,7 +190,7 @@ const strangerTasks = 3
 func (h *history) clock() time.Duration { return time.Since(h.start) }
 
 func (h *history) serve() {
-	s, err := serve.Open(h.ctx, serve.Config{Storage: h.memory, LeaseTime: h.durations.look, Fresh: h.restarts == 0, Clock: h.clock,
+	s, err := serve.Open(h.ctx, serve.Config{Storage: h.memory, Terms: h.durations.look, Fresh: h.restarts == 0, Clock: h.clock,
 		Logger: slog.New(&listens{h: h})})
 	if err != nil {
 		h.t.Fatal(err)

@@ -14,7 +14,7 @@ func (n *session) Lead(ctx context.Context, job string) (lease.Token, error) {
 		return 0, err
 	}
 	s := n.s
-	limit, err := s.limit(ctx, job)
+	limit, err := s.limit(ctx, job, nil)
 	if err != nil && !errors.Is(err, errUnknownJob) { // a job that is gone may be wound up
 		return 0, err
 	}

@@ -43,7 +43,7 @@ func startControlPlane(dir, listen, http string) (*controlPlane, error) {
 	if err != nil {
 		return nil, errors.Join(err, closeAll(listeners[:]))
 	}
-	leases, err := serve.Open(context.Background(), serve.Config{Storage: db.Leases(), LeaseTime: leasejobs.Time(db), Fresh: true})
+	leases, err := serve.Open(context.Background(), serve.Config{Storage: db.Leases(), Terms: leasejobs.Terms(db), Fresh: true})
 	if err != nil {
 		return nil, errors.Join(err, closeAll(listeners[:]), db.Close())
 	}

@@ -80,7 +80,7 @@ func renewer(b *testing.B, authority *accesstest.Authority, access assignment.Ac
 	if _, err := db.PutJob(b.Context(), assignment.JobConfig{Name: "job", Mode: assignment.Consistent, Access: access}.WithDefaults(), 0); err != nil {
 		b.Fatal(err)
 	}
-	leases, err := serve.Open(b.Context(), serve.Config{Storage: db.Leases(), LeaseTime: leasejobs.Time(db), Fresh: true, Rights: rights, Access: leasejobs.Access(db)})
+	leases, err := serve.Open(b.Context(), serve.Config{Storage: db.Leases(), Terms: leasejobs.Terms(db), Fresh: true, Rights: rights})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -8,36 +8,41 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/lease/serve"
 )
 
-// Time looks up the lease_duration of a job in consistent mode, as a served
-// lease store asks for it: 0 for other jobs.
-func Time(s store.Store) func(ctx context.Context, job string) (time.Duration, error) {
-	return func(ctx context.Context, job string) (time.Duration, error) {
+// Terms looks up what a job's config says of its leases, in one read, as a served lease
+// store asks for it: the zero value for a job that is unknown.
+func Terms(s store.Store) func(ctx context.Context, job string) (serve.Terms, error) {
+	return func(ctx context.Context, job string) (t serve.Terms, err error) {
 		j, err := s.GetJob(ctx, job)
 		switch {
 		case errors.Is(err, store.ErrNotFound):
-			return 0, nil
+			return t, nil
 		case err != nil:
-			return 0, err
-		case j.Config.Mode != assignment.Consistent:
-			return 0, nil
+			return t, err
 		}
-		return j.Config.LeaseDuration, nil
+		if t.Access = j.Config.Access; j.Config.Mode == assignment.Consistent {
+			t.LeaseTime = j.Config.LeaseDuration
+		}
+		return t, nil
 	}
 }
 
-// Access looks up the access of a job, as a served lease store asks for it: the zero
-// value for one that is unknown.
+// Time looks up the LeaseTime of Terms alone, as a front asks for it.
+func Time(s store.Store) func(ctx context.Context, job string) (time.Duration, error) {
+	terms := Terms(s)
+	return func(ctx context.Context, job string) (time.Duration, error) {
+		t, err := terms(ctx, job)
+		return t.LeaseTime, err
+	}
+}
+
+// Access looks up the Access of Terms alone.
 func Access(s store.Store) func(ctx context.Context, job string) (assignment.Access, error) {
+	terms := Terms(s)
 	return func(ctx context.Context, job string) (assignment.Access, error) {
-		j, err := s.GetJob(ctx, job)
-		switch {
-		case errors.Is(err, store.ErrNotFound):
-			return assignment.Access{}, nil
-		case err != nil:
-			return assignment.Access{}, err
-		}
-		return j.Config.Access, nil
+		t, err := terms(ctx, job)
+		return t.Access, err
 	}
 }

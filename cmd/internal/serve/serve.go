@@ -120,7 +120,7 @@ func serveAll(cmd *cobra.Command, f *run.Flags, dir, backup, called string, ttl 
 	db, err := pebblestore.OpenContext(cmd.Context(), dir, pebblestore.Config{Compress: compress, Logger: p.Log})
 	var leases *leaseserve.Store
 	if err == nil {
-		if leases, err = leaseserve.Open(cmd.Context(), leaseserve.Config{Storage: db.Leases(), LeaseTime: leasejobs.Time(db), Rights: p.Rights, Access: leasejobs.Access(db), Logger: p.Log}); err != nil {
+		if leases, err = leaseserve.Open(cmd.Context(), leaseserve.Config{Storage: db.Leases(), Terms: leasejobs.Terms(db), Rights: p.Rights, Logger: p.Log}); err != nil {
 			err = errors.Join(err, db.Close())
 		}
 	}
