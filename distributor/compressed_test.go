@@ -17,6 +17,7 @@ import (
 func TestCompressed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := newNetwork()
+		f := n.assigner(t, "a1", assigner1) // there before the Distributor, which would wait otherwise
 		reg := prometheus.NewRegistry()
 		d, err := newDistributor(Config{ID: "d1", Assigners: []string{assigner1}, DialOptions: n.dialOptions(), Registerer: reg}, n.lookup)
 		if err != nil {
@@ -25,7 +26,6 @@ func TestCompressed(t *testing.T) {
 		t.Cleanup(func() { d.Close() })
 		n.serve(t, server, func(s *grpc.Server) { d.Register(s) }, ServerOptions()...)
 		w := &world{t: t, n: n, d: d, cc: n.connect(t, server)}
-		f := n.assigner(t, "a1", assigner1)
 		first := firstOf(t, testJob, testStore, baseGen, 2000)
 		f.set(first)
 		reads := func(id string) *slicerv1.Hello {

@@ -129,21 +129,31 @@ func (a *Authority) Files(id string) Files {
 	a.t.Helper()
 	dir := a.t.TempDir()
 	f := Files{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "ca.pem")}
+	a.Rewrite(f, id, a)
+	return f
+}
+
+// Rewrite puts another certificate into files, and the certificates of those authorities.
+func (a *Authority) Rewrite(f Files, id string, trusted ...*Authority) {
+	a.t.Helper()
 	made := a.Issue(id)
 	key, err := x509.MarshalPKCS8PrivateKey(made.PrivateKey)
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	for path, block := range map[string]*pem.Block{
-		f.Cert: {Type: "CERTIFICATE", Bytes: made.Certificate[0]},
-		f.Key:  {Type: "PRIVATE KEY", Bytes: key},
-		f.CA:   {Type: "CERTIFICATE", Bytes: a.cert.Raw},
+	var cas []byte
+	for _, t := range trusted {
+		cas = append(cas, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: t.cert.Raw})...)
+	}
+	for path, data := range map[string][]byte{
+		f.Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: made.Certificate[0]}),
+		f.Key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
+		f.CA:   cas,
 	} {
-		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
 			a.t.Fatal(err)
 		}
 	}
-	return f
 }
 
 // Policy reads a policy.

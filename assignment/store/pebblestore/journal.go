@@ -29,30 +29,38 @@ func (s *Store) PutOverrides(ctx context.Context, name string, next store.Overri
 	if err := record.CheckOrder(next, order); err != nil {
 		return err
 	}
+	return onJob(ctx, s, name, func(j *job) error {
+		switch {
+		case j.ordersErr != nil:
+			return j.ordersErr
+		case next.Version-1 != j.overrides.Version:
+			return &store.ConflictError{Key: s.layout.Overrides(name), Current: j.overrides.Version}
+		}
+		b := s.db.NewBatch()
+		defer b.Close()
+		if err := set(b, s.layout.Order(name, next, order, keep)); err != nil {
+			return err
+		}
+		if err := s.write(b); err != nil {
+			return err
+		}
+		s.changed(name, func() { j.overrides, j.ordered = next, true })
+		return nil
+	})
+}
+
+// onJob does what changes a job that exists, one change of the job at a time.
+func onJob(ctx context.Context, s *Store, name string, do func(*job) error) error {
 	_, err := call(ctx, s, func(ctx context.Context) (none struct{}, err error) {
 		j, err := s.find(name)
 		if err != nil {
 			return none, err
 		}
 		return none, s.locked(ctx, j, func() error {
-			switch {
-			case !j.exists(): // any more
+			if !j.exists() { // any more
 				return noJob(name)
-			case j.ordersErr != nil:
-				return j.ordersErr
-			case next.Version-1 != j.overrides.Version:
-				return &store.ConflictError{Key: s.layout.Overrides(name), Current: j.overrides.Version}
 			}
-			b := s.db.NewBatch()
-			defer b.Close()
-			if err := set(b, s.layout.Order(name, next, order, keep)); err != nil {
-				return err
-			}
-			if err := s.write(b); err != nil {
-				return err
-			}
-			s.changed(name, func() { j.overrides, j.ordered = next, true })
-			return nil
+			return do(j)
 		})
 	})
 	return err

@@ -31,29 +31,19 @@ func (s *Store) PutNames(ctx context.Context, name string, next store.Names) err
 	if err := record.CheckNames(next); err != nil {
 		return err
 	}
-	_, err := call(ctx, s, func(ctx context.Context) (none struct{}, err error) {
-		j, err := s.find(name)
+	return onJob(ctx, s, name, func(*job) error {
+		was, err := storedNames(s, name)
 		if err != nil {
-			return none, err
+			return err
 		}
-		return none, s.locked(ctx, j, func() error {
-			if !j.exists() { // any more
-				return noJob(name)
-			}
-			was, err := storedNames(s, name)
-			if err != nil {
-				return err
-			}
-			if was.Version != next.Version-1 {
-				return &store.ConflictError{Key: record.NamesKey(s.layout, name), Current: was.Version}
-			}
-			b := s.db.NewBatch()
-			defer b.Close()
-			if err := b.Set([]byte(record.NamesKey(s.layout, name)), record.EncodeNames(s.layout, name, next), nil); err != nil {
-				return err
-			}
-			return s.write(b)
-		})
+		if was.Version != next.Version-1 {
+			return &store.ConflictError{Key: record.NamesKey(s.layout, name), Current: was.Version}
+		}
+		b := s.db.NewBatch()
+		defer b.Close()
+		if err := b.Set([]byte(record.NamesKey(s.layout, name)), record.EncodeNames(s.layout, name, next), nil); err != nil {
+			return err
+		}
+		return s.write(b)
 	})
-	return err
 }

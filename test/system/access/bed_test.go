@@ -56,6 +56,20 @@ type bed struct {
 	at        map[string]string
 	processes map[string]*process.Process
 	conns     map[[2]string]*grpc.ClientConn
+	files     map[string]accesstest.Files // by identity, nil unless they will be replaced
+}
+
+// issue writes a certificate into files, the same ones for the same identity.
+func (b *bed) issue(identity string) accesstest.Files {
+	b.t.Helper()
+	if f, ok := b.files[identity]; ok {
+		return f
+	}
+	f := b.authority.Files(identity)
+	if b.files != nil {
+		b.files[identity] = f
+	}
+	return f
 }
 
 // Where programs serve.
@@ -107,7 +121,7 @@ func (b *bed) start(where string, flags ...string) {
 		atBackup:   {"backupdist", store},
 		atServe:    {"slicer", "serve", "--store=pebble://" + filepath.Join(b.dir, "pebble"), "--backup-listen=" + b.at[atServed]},
 	}[where]
-	f := b.authority.Files(plane)
+	f := b.issue(plane)
 	argv := append([]string{process.Program(program[0])}, program[1:]...)
 	argv = append(argv, "--listen="+b.at[where], "--http=", "--tls-cert="+f.Cert, "--tls-key="+f.Key, "--tls-ca="+f.CA)
 	b.processes[where] = process.Start(b.t, where, nil, append(argv, flags...)...)
@@ -117,7 +131,7 @@ func (b *bed) dial(where, identity string) *grpc.ClientConn {
 	b.t.Helper()
 	key := [2]string{where, identity}
 	if b.conns[key] == nil {
-		cc, err := grpc.NewClient("passthrough:///"+b.at[where], grpc.WithTransportCredentials(b.authority.Client(identity)))
+		cc, err := grpc.NewClient("passthrough:///"+b.at[where], b.credentials(identity)...)
 		if err != nil {
 			b.t.Fatal(err)
 		}

@@ -4,16 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/certs"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/clerk/clerkgrpc"
@@ -32,17 +36,27 @@ type honest struct {
 	b      *bed
 	calls  atomic.Int64
 	failed atomic.Pointer[error]
+	reg    *prometheus.Registry // of the tasks and the client
 	end    func()
 }
 
+// credentials are those of a peer, which reads them from files in a test that replaces these.
 func (b *bed) credentials(identity string) []grpc.DialOption {
+	if b.files != nil {
+		f := b.issue(identity)
+		s, err := certs.New(certs.Config{Cert: f.Cert, Key: f.Key, CA: f.CA, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		return s.DialOptions()
+	}
 	return []grpc.DialOption{grpc.WithTransportCredentials(b.authority.Client(identity))}
 }
 
 // serve starts the service behind these servers, and waits until it answers.
 func (b *bed) serve(distributors ...string) *honest {
 	b.t.Helper()
-	h := &honest{b: b}
+	h := &honest{b: b, reg: prometheus.NewRegistry()}
 	var ends []func()
 	for i := range honestTasks {
 		lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -50,7 +64,7 @@ func (b *bed) serve(distributors ...string) *honest {
 			b.t.Fatal(err)
 		}
 		name := fmt.Sprint("t", i+1)
-		s, err := slicelet.New(slicelet.Config{Job: cacheJob, Task: name, Address: lis.Addr().String(), Distributors: distributors, DialOptions: b.credentials("spiffe://corp/cache/task/" + name)})
+		s, err := slicelet.New(slicelet.Config{Job: cacheJob, Task: name, Address: lis.Addr().String(), Distributors: distributors, DialOptions: b.credentials("spiffe://corp/cache/task/" + name), Registerer: h.reg})
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -59,7 +73,7 @@ func (b *bed) serve(distributors ...string) *honest {
 		go func() { defer close(done); _ = srv.Serve(lis) }()
 		ends = append(ends, func() { srv.Stop(); <-done; s.Close() })
 	}
-	ck, err := clerk.New(clerk.Config{Job: cacheJob, Distributors: distributors, DialOptions: b.credentials(watcher)})
+	ck, err := clerk.New(clerk.Config{Job: cacheJob, Distributors: distributors, DialOptions: b.credentials(watcher), Registerer: h.reg})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -115,6 +129,28 @@ func (h *honest) unharmed(when string) {
 	if err := h.failed.Load(); err != nil {
 		h.b.t.Errorf("%s: a call failed: %v", when, *err)
 	}
+}
+
+// lost is how many connections to Distributors the tasks and the client have lost, or not had.
+func (h *honest) lost() (n float64) {
+	h.b.t.Helper()
+	families, err := h.reg.Gather()
+	if err != nil {
+		h.b.t.Fatal(err)
+	}
+	found := 0
+	for _, f := range families {
+		if strings.HasSuffix(f.GetName(), "_connection_failures_total") {
+			for _, m := range f.GetMetric() {
+				n += m.GetCounter().GetValue()
+				found++
+			}
+		}
+	}
+	if found != honestTasks+1 {
+		h.b.t.Fatalf("%d series of lost connections", found)
+	}
+	return n
 }
 
 // join connects anew as a client that may watch, and waits for the assignment.
