@@ -56,7 +56,13 @@ function fillTable(body, rows, none) {
     return;
   }
   body.dataset.shown = text;
+  // What has the focus is made anew: the button of the same key takes it, or the one in its place.
+  const at = body.contains(document.activeElement) ? document.activeElement : null;
+  const row = at ? Array.from(body.children).indexOf(at.closest("tr")) : 0;
   body.replaceChildren(...(rows.length ? rows.map((r) => r.make()) : [el("tr", {}, el("td", { class: "note", colspan: "5" }, none))]));
+  if (!at) return;
+  const buttons = Array.from(body.querySelectorAll("button"));
+  (buttons.find((b) => b.textContent === at.textContent) || buttons[Math.min(row, buttons.length - 1)])?.focus({ preventScroll: true });
 }
 
 function tables() {
