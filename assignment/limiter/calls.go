@@ -99,15 +99,18 @@ func ServerOptions(held string, unlimited ...string) []grpc.ServerOption {
 			h.calls.Add(-1)
 			h.of.clients.leave(key)
 		}
-		if n := h.calls.Add(1); n <= MaxCalls && calls <= MaxCalls && !refused || h.carries(ctx) {
+		n := h.calls.Add(1)
+		if n <= MaxCalls && calls <= MaxCalls && !refused || h.carries(ctx) {
 			return leave, nil
-		} else if n > MaxCalls {
+		}
+		switch most := h.most(ctx); {
+		case n > MaxCalls:
 			err = status.Errorf(codes.ResourceExhausted, "%d calls and streams on one connection, no more are answered at a time: open another connection", MaxCalls)
-		} else if most := h.most(ctx); calls > most {
+		case calls > MaxCalls && calls > most:
 			err = status.Errorf(codes.ResourceExhausted, "%s has %d calls and streams here, no more are answered at a time", key, most)
-		} else if refused {
+		case refused:
 			err = status.Errorf(codes.ResourceExhausted, "%s asks too often for more than it may have: %d refusals a second are allowed, and %d at once", key, time.Second/refusalEvery, refusalBurst)
-		} else {
+		default:
 			return leave, nil
 		}
 		leave()

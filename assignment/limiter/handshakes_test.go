@@ -271,7 +271,7 @@ func TestStuckHandshakes(t *testing.T) {
 func TestKeyOf(t *testing.T) {
 	for s, want := range map[string]string{
 		"10.0.0.1:77": "10.0.0.1", "[::ffff:10.0.0.1]:77": "10.0.0.1", "[2001:db8:1:2:3:4:5:6]:77": "2001:db8:1:2::/64",
-		"[fe80::1%eth0]:7": "fe80::/64", "bufconn": "bufconn",
+		"[fe80::1%eth0]:7": "fe80::/64", "bufconn": "bufconn", "[::1]:7": "::1", "@": "@", "": "",
 	} {
 		if got := limiter.KeyOf(named{from: s}); got != want {
 			t.Errorf("%s: %q, want %q", s, got, want)

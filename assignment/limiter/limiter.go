@@ -18,16 +18,20 @@ import (
 	"github.com/slicer-project/slicer/assignment/access/enforce"
 )
 
-// KeyOf is the key of a peer: its IP address, of IPv6 the /64 that it is in, or what
-// else its address is without a port.
+// KeyOf is the key of a peer: its IP address, of IPv6 the /64 that it is in, as a machine may
+// have any of the others, or what else its address is without a port.
 func KeyOf(a net.Addr) string {
 	if a == nil {
 		return ""
 	}
-	s := a.String()
+	return KeyOfAddress(a.String())
+}
+
+// KeyOfAddress is KeyOf for an address in text, IP:port.
+func KeyOfAddress(s string) string {
 	if p, err := netip.ParseAddrPort(s); err == nil {
 		ip := p.Addr().Unmap()
-		if ip.Is6() {
+		if ip.Is6() && !ip.IsLoopback() {
 			if net, err := ip.WithZone("").Prefix(64); err == nil {
 				return net.String()
 			}

@@ -2,6 +2,8 @@ package page
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -9,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/limiter"
 )
 
 const (
@@ -28,23 +31,27 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request, v viewer) {
 			return
 		}
 	}
-	from := addressOf(r.RemoteAddr)
-	err := p.viewers.take(from)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	from := limiter.KeyOfAddress(r.RemoteAddr)
+	err := p.viewers.Take(from)
+	switch {
+	case errors.Is(err, limiter.ErrShareTaken):
+		http.Error(w, fmt.Sprintf("%d pages at your address are being sent news, no more are allowed: close some", MaxFromOne), http.StatusServiceUnavailable)
+		return
+	case err != nil:
+		http.Error(w, fmt.Sprintf("%d pages are being sent news, no more are allowed: close some", MaxViewers), http.StatusServiceUnavailable)
 		return
 	}
 	if job != "" {
 		err = p.mayRead(r.Context(), v, job)
 	}
 	if err != nil {
-		p.viewers.give(from)
+		p.viewers.Give(from)
 		http.Error(w, status.Convert(err).Message(), httpStatus(err))
 		return
 	}
 	f, leave := p.follow(job, from)
 	if f == nil {
-		p.viewers.give(from)
+		p.viewers.Give(from)
 		http.Error(w, "the process ends", http.StatusServiceUnavailable)
 		return
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment/access"
 	"github.com/slicer-project/slicer/assignment/access/enforce"
+	"github.com/slicer-project/slicer/assignment/limiter"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -50,7 +51,7 @@ type Page struct {
 	cfg     Config
 	log     *slog.Logger
 	handler http.Handler
-	viewers places
+	viewers *limiter.Shares // by address
 	asking  chan struct{}
 
 	ctx  context.Context // until Close
@@ -69,7 +70,7 @@ func New(cfg Config) *Page {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	p := &Page{
-		cfg: cfg, log: cfg.Logger, viewers: places{from: make(map[string]int)}, asking: make(chan struct{}, maxAsking),
+		cfg: cfg, log: cfg.Logger, viewers: limiter.NewShares(MaxViewers, MaxFromOne), asking: make(chan struct{}, maxAsking),
 		feeds: make(map[string]*feed), charts: make(map[string]*chart),
 	}
 	p.ctx, p.end = context.WithCancel(context.Background())
@@ -136,7 +137,7 @@ func (p *Page) follow(job, from string) (f *feed, leave func()) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			if f.ended = true; f.viewers == 0 {
-				p.viewers.give(f.last)
+				p.viewers.Give(f.last)
 			}
 		})
 	}
@@ -154,7 +155,7 @@ func (p *Page) unfollow(job string, f *feed, from string) {
 			return
 		}
 	}
-	p.viewers.give(from)
+	p.viewers.Give(from)
 }
 
 // chart is that of a job, made if need be; nil when there are too many.

@@ -49,44 +49,13 @@ func TestViewersThatComeAndGo(t *testing.T) {
 			t.Errorf("%d readings for %d visits within %s, %d of which were refused: want at most %d", n, visits, visits*every, refused, most)
 		}
 		time.Sleep(mostPause)
-		if n := p.viewers.count(); n != 0 {
+		if n, _ := p.viewers.Taken(); n != 0 {
 			t.Errorf("%d viewers are counted when all have left", n)
 		}
 		if err := p.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-}
-
-// TestPlaces: no address takes all places, and what was taken comes back.
-func TestPlaces(t *testing.T) {
-	p := places{from: make(map[string]int)}
-	took := func(from string) (n int) {
-		for p.take(from) == nil {
-			n++
-		}
-		return n
-	}
-	if a, b, c := took("a"), took("b"), took("c"); a != MaxFromOne || b != MaxFromOne || a+b != MaxViewers || c != 0 {
-		t.Errorf("%d, %d and %d places", a, b, c)
-	}
-	p.give("a")
-	if err := p.take("c"); err != nil || p.count() != MaxViewers {
-		t.Errorf("a place that was given back: %v, %d are taken", err, p.count())
-	}
-	for range MaxFromOne {
-		p.give("b")
-	}
-	if n := len(p.from); n != 2 {
-		t.Errorf("%d addresses are kept", n)
-	}
-	for remote, want := range map[string]string{
-		"192.0.2.1:80": "192.0.2.1", "[::ffff:192.0.2.1]:80": "192.0.2.1", "[2001:db8:1:2:3:4:5:6]:80": "2001:db8:1:2::/64", "[::1]:80": "::1", "[fe80::1%eth0]:80": "fe80::/64", "@": "@", "": "",
-	} {
-		if got := addressOf(remote); got != want {
-			t.Errorf("%q is %q, want %q", remote, got, want)
-		}
-	}
 }
 
 // viewed is a viewer that notes which bytes it was sent.
@@ -123,10 +92,4 @@ func TestViewersShareBytes(t *testing.T) {
 			t.Errorf("%s was copied", p.event)
 		}
 	}
-}
-
-func (p *places) count() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.taken
 }

@@ -15,14 +15,11 @@ const maxConnections, maxConnectionsEach = 1024, 64
 // connections is a listener that limits those that are open.
 type connections struct {
 	net.Listener
-
-	mu  sync.Mutex
-	all int
-	of  map[string]int // by address
+	open *limiter.Shares // by address
 }
 
 func limitConnections(lis net.Listener) *connections {
-	return &connections{Listener: lis, of: make(map[string]int)}
+	return &connections{lis, limiter.NewShares(maxConnections, maxConnectionsEach)}
 }
 
 func (l *connections) Accept() (net.Conn, error) {
@@ -31,30 +28,10 @@ func (l *connections) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if address := limiter.KeyOf(c.RemoteAddr()); l.begin(address) {
-			return &connection{Conn: c, end: sync.OnceFunc(func() { l.end(address) })}, nil
+		if address := limiter.KeyOf(c.RemoteAddr()); l.open.Take(address) == nil {
+			return &connection{Conn: c, end: sync.OnceFunc(func() { l.open.Give(address) })}, nil
 		}
 		_ = c.Close()
-	}
-}
-
-func (l *connections) begin(address string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.all >= maxConnections || l.of[address] >= maxConnectionsEach {
-		return false
-	}
-	l.all++
-	l.of[address]++
-	return true
-}
-
-func (l *connections) end(address string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.all--
-	if l.of[address]--; l.of[address] == 0 {
-		delete(l.of, address)
 	}
 }
 

@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"sync"
 	"time"
+
+	"github.com/slicer-project/slicer/assignment/limiter"
 )
 
 // Bounds of what a scrape may cost: one holds all metrics in memory until they have
@@ -21,45 +22,24 @@ const (
 // scrapes limits the requests under way to h: any more are answered 503 at once, and
 // their connections closed.
 type scrapes struct {
-	h http.Handler
-
-	mu  sync.Mutex
-	all int
-	of  map[string]int // by address
+	h        http.Handler
+	underWay *limiter.Shares // by address
 }
 
-func limitScrapes(h http.Handler) *scrapes { return &scrapes{h: h, of: make(map[string]int)} }
+func limitScrapes(h http.Handler) *scrapes {
+	return &scrapes{h, limiter.NewShares(maxScrapes, maxScrapesEach)}
+}
 
 func (s *scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	address, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		address = r.RemoteAddr
 	}
-	if !s.begin(address) {
+	if s.underWay.Take(address) != nil {
 		w.Header().Set("Connection", "close")
 		http.Error(w, fmt.Sprintf("too many scrapes under way: at most %d, and %d from one address", maxScrapes, maxScrapesEach), http.StatusServiceUnavailable)
 		return
 	}
-	defer s.end(address)
+	defer s.underWay.Give(address)
 	s.h.ServeHTTP(w, r)
-}
-
-func (s *scrapes) begin(address string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.all >= maxScrapes || s.of[address] >= maxScrapesEach {
-		return false
-	}
-	s.all++
-	s.of[address]++
-	return true
-}
-
-func (s *scrapes) end(address string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all--
-	if s.of[address]--; s.of[address] == 0 {
-		delete(s.of, address)
-	}
 }

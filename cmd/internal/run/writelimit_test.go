@@ -34,20 +34,15 @@ func TestUnreadAnswersEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		under := func() (all, addresses int) {
-			limited.mu.Lock()
-			defer limited.mu.Unlock()
-			return limited.all, len(limited.of)
-		}
 		fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 		time.Sleep(writeLimit - time.Second)
 		synctest.Wait()
-		if all, of := under(); len(ended) > 0 || all != 1 || of != 1 {
+		if all, of := limited.underWay.Taken(); len(ended) > 0 || all != 1 || of != 1 {
 			t.Errorf("too early: %d have ended, %d are under way, of %d addresses", len(ended), all, of)
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if all, of := under(); len(ended) != 1 || all != 0 || of != 0 {
+		if all, of := limited.underWay.Taken(); len(ended) != 1 || all != 0 || of != 0 {
 			t.Errorf("%d have ended, %d are under way, of %d addresses", len(ended), all, of)
 		}
 		c.Close()
