@@ -96,10 +96,7 @@ func (b *book) toward(accepted *resource, s style) *resource {
 	if len(to.lacks(accepted)) == 0 {
 		return to
 	}
-	from := accepted
-	if from.base != nil {
-		from = from.base
-	}
+	from := accepted.bare()
 	r, ok := b.announced[s][from]
 	if !ok {
 		r = announce(from, to)

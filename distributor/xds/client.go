@@ -266,10 +266,7 @@ func (c *client) tellLocked(now time.Time, m *member) {
 	// answers could hold up every drain.
 	is := standing{waited: c.session.asks(routes, m.name) && !m.refuses && (m.accepted != nil || c.claimed > 0), refuses: m.refuses}
 	if is.waited && m.accepted != nil {
-		is.gen, is.of = m.holds(m.accepted, c.in.style), m.accepted
-		if is.of.base != nil {
-			is.of = is.of.base
-		}
+		is.gen, is.of = m.holds(m.accepted, c.in.style), m.accepted.bare()
 		if is.of == m.said.of {
 			is.gen = max(is.gen, m.said.gen) // they may have been those of newer generations, too
 		}

@@ -110,6 +110,14 @@ func newRoutes(job string, g assignment.Generation, c *routev3.RouteConfiguratio
 	return r
 }
 
+// bare are routes without what they announce.
+func (r *resource) bare() *resource {
+	if r.base != nil {
+		return r.base
+	}
+	return r
+}
+
 // lacks are the clusters that r uses, and those before do not name.
 func (r *resource) lacks(before *resource) (names []string) {
 	for _, name := range r.uses {
@@ -126,9 +134,7 @@ const neverCalled = "/slicer.Announced/Never"
 // announce are the routes that from are, and one that no call takes, which names what to
 // lacks: a client so knows clusters before calls go there. Nil if from cannot be read.
 func announce(from, to *resource) *resource {
-	if from.base != nil {
-		from = from.base
-	}
+	from = from.bare()
 	c := &routev3.RouteConfiguration{}
 	if proto.Unmarshal(from.body.Value, c) != nil {
 		return nil
