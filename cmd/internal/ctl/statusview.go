@@ -33,6 +33,8 @@ type storeView struct {
 
 // jobStatus is one job of statusView.
 type jobStatus struct {
+	is *health.Job // nil where the assigner does not answer
+
 	Job      string       `json:"job"`
 	Health   health.State `json:"health"`
 	Problems []string     `json:"problems,omitempty"`
@@ -92,6 +94,7 @@ func (j *jobStatus) well() bool {
 }
 
 func (j *jobStatus) take(info *slicerv1.InspectJobResponse, is *health.Job) {
+	j.is = is
 	if g := assignment.Generation(info.Generation); g != 0 {
 		made := g.Time().UTC()
 		j.Generation, j.Made = int64(g), &made

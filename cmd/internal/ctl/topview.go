@@ -61,7 +61,6 @@ type hotView struct {
 
 // newTop puts a view together; a may be nil.
 func newTop(at time.Time, info *slicerv1.InspectJobResponse, a *assignment.Assignment) (*topView, error) {
-	is := health.Of(info, false, at)
 	j, err := newJobStatus(info.GetJob(), info, "", false, at)
 	if err != nil {
 		return nil, err
@@ -75,7 +74,7 @@ func newTop(at time.Time, info *slicerv1.InspectJobResponse, a *assignment.Assig
 		}
 		name := t.GetTask().GetName()
 		v.Tasks = append(v.Tasks, topTask{
-			Name: name, State: assignment.TaskState(state).String(), Load: t.Load, OfMean: is.Of(t), Capacity: t.GetTask().GetWeight(),
+			Name: name, State: assignment.TaskState(state).String(), Load: t.Load, OfMean: j.is.Of(t), Capacity: t.GetTask().GetWeight(),
 			Warming: t.Warming, CPU: t.CpuUtilization, Slices: count[name], Share: share[name], Shed: t.ShedRate, Level: health.Level(t.Level), Misrouted: t.MisroutedRate, Standing: t.Standing,
 		})
 	}

@@ -379,7 +379,7 @@ func TestLastWindowIsOfTheLoad(t *testing.T) {
 	}
 }
 
-// TestCommand: what the demo prints works for whoever has started it.
+// TestCommand: what the demo prints works however the demo was started.
 func TestCommand(t *testing.T) {
 	for _, c := range []struct{ name, exe, there, want string }{
 		{"slicer", "/usr/bin/slicer", "", "slicerctl"},
