@@ -231,7 +231,7 @@ var mutants = []mutant{
 		Old: "if s.clock()-s.began < wait {", New: "if false {",
 		Rule: "after a restart what was granted before is waited for"},
 	{Name: "serve/no-wait-in-an-older-copy", File: "lease/serve/session.go",
-		Old: "if s.leaseTime != nil && !s.fresh {", New: "if false {",
+		Old: "if s.terms != nil && !s.fresh {", New: "if false {",
 		Rule: "what an older copy does not tell of is waited for too"},
 	{Name: "serve/grants-while-suspended", File: "lease/serve/suspend.go",
 		Old: "case s.clock() < s.suspended:", New: "case false:",
