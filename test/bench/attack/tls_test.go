@@ -3,8 +3,6 @@ package attack
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -12,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/slicer-project/slicer/assignment/access/accesstest"
+	"github.com/slicer-project/slicer/assignment/certs"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -71,18 +70,12 @@ func (t *target) present(f accesstest.Files) error {
 	if f.Cert == "" {
 		return nil
 	}
-	cert, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+	s, err := certs.New(certs.Config{Cert: f.Cert, Key: f.Key, CA: f.CA})
 	if err != nil {
 		return err
 	}
-	ca, err := os.ReadFile(f.CA)
-	if err != nil {
-		return err
-	}
-	t.tls = &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: x509.NewCertPool(), ServerName: "127.0.0.1"}
-	if !t.tls.RootCAs.AppendCertsFromPEM(ca) {
-		return fmt.Errorf("%s: no certificate", f.CA)
-	}
+	t.tls = s.ClientConfig()
+	t.tls.ServerName = "127.0.0.1"
 	return nil
 }
 
