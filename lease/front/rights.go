@@ -8,6 +8,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/access"
+	"github.com/slicer-project/slicer/lease"
 	etcdlease "github.com/slicer-project/slicer/lease/etcd"
 	"github.com/slicer-project/slicer/lease/internal/rpc"
 )
@@ -86,7 +87,7 @@ func (f *Front) ownStill(ctx context.Context, o rpc.Origin, x *session) error {
 		if p.watch != nil {
 			p.watch.end(err)
 		}
-		holds := p.guard != holding{} || p.bridge != holding{}
+		holds := p.guard.claim != lease.Claim{} || p.bridge.claim != lease.Claim{}
 		f.mu.Unlock()
 		if holds {
 			return err

@@ -40,6 +40,7 @@ type session struct {
 	until  time.Time              // when it is forgotten unless it is renewed here
 	looked time.Time              // when its claims were last looked for in etcd
 	jobs   map[string]*part       // that it takes part in
+	news   int                    // counts what it has acquired and released here
 	// repeated is when an answer has told last that what its watches have told is so still.
 	repeated time.Time
 }
@@ -57,6 +58,20 @@ type part struct {
 type holding struct {
 	claim lease.Claim
 	since time.Time // when it was first found not to be granted any more, 0 if it is
+	news  int       // the session's, when it was acquired or released last
+}
+
+// changes takes note of an acquire or a release.
+func (x *session) changes(h *holding, c lease.Claim) {
+	x.news++
+	*h = holding{claim: c, news: x.news}
+}
+
+// found takes in what etcd had after so much news of the session, unless there is more of it now.
+func (h *holding) found(c lease.Claim, news int) {
+	if h.news <= news && h.claim != c {
+		h.claim, h.since = c, time.Time{}
+	}
 }
 
 func (p *part) of(c lease.Claim) *holding {
@@ -310,7 +325,9 @@ func (f *Front) renew(ctx context.Context, o rpc.Origin, t []byte, revision int6
 	if err != nil {
 		return renewed{}, err
 	}
-	asked := time.Now()
+	f.mu.Lock()
+	asked, news := time.Now(), x.news
+	f.mu.Unlock()
 	r, err := x.lease.Renew(ctx, revision, jobs, func(held []etcdlease.Memory) error {
 		if in == nil {
 			return nil
@@ -331,7 +348,8 @@ func (f *Front) renew(ctx context.Context, o rpc.Origin, t []byte, revision int6
 	x.until = asked.Add(2 * x.lease.TTL())
 	for _, h := range r.Held {
 		if p := x.jobs[h.Job]; p != nil {
-			p.guard.claim, p.bridge.claim = h.Guard.Claim, h.Bridge.Claim
+			p.guard.found(h.Guard.Claim, news)
+			p.bridge.found(h.Bridge.Claim, news)
 		}
 	}
 	out := renewed{x, x.lease.TTL(), r.Revision}
@@ -401,7 +419,7 @@ func (f *Front) acquire(ctx context.Context, o rpc.Origin, x *session, name stri
 	f.mu.Lock()
 	// Without an answer it holds the claim, perhaps.
 	if h := p.of(c); a.OK || err != nil && h.claim == (lease.Claim{}) {
-		*h = holding{claim: c}
+		x.changes(h, c)
 	}
 	f.mu.Unlock()
 	return a, f.failed(x, err)
@@ -418,7 +436,10 @@ func (f *Front) release(ctx context.Context, x *session, name string, c lease.Cl
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if h := p.of(c); h.claim == c {
-		*h = holding{}
+		x.changes(h, lease.Claim{})
+	} else {
+		x.news++
+		h.news = x.news
 	}
 	return nil
 }

@@ -1,0 +1,73 @@
+package front_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment/store/etcdstore/etcdtest"
+	"github.com/slicer-project/slicer/lease"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// A claim that is acquired while a renewal compares with etcd what the session held before
+// counts: if it is recalled and not let go of, the session ends all the same.
+func TestClaimDuringARenewalCounts(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, etcdtest.Start(t), 2)
+	b.limit = 3 * time.Second
+	f := newFleet(t, b.direct, lease.MaxTTL)
+	f.advance(1)
+	first, second := slicerv1.NewLeaseServiceClient(dial(t, b.fronts[0].addr)), slicerv1.NewLeaseServiceClient(dial(t, b.fronts[1].addr))
+	open(t, second, "job") // so that it has its connections
+	jobs := []*slicerv1.SessionMemory{{Job: "job"}}
+	for i := range lease.MaxJobs - 1 {
+		jobs = append(jobs, &slicerv1.SessionMemory{Job: fmt.Sprint("other-", i)})
+	}
+	var renew *slicerv1.RenewSessionRequest
+	for renew == nil { // the long renewal was over before the claim was acquired
+		s := open(t, first, "job")
+		long := make(chan error, 1)
+		go func() {
+			_, err := second.RenewSession(t.Context(), &slicerv1.RenewSessionRequest{Session: s.GetSession(), Revision: s.GetRevision(), Jobs: jobs})
+			long <- err
+		}()
+		short := &slicerv1.RenewSessionRequest{Session: s.GetSession(), Revision: s.GetRevision(), Jobs: jobs[:1]}
+		if _, err := second.RenewSession(t.Context(), short); err != nil {
+			t.Fatal(err)
+		}
+		got, err := second.AcquireClaim(t.Context(), &slicerv1.AcquireClaimRequest{Session: s.GetSession(), Job: "job", Claim: &slicerv1.Claim{To: 1}})
+		if err != nil || !got.GetAcquired() {
+			t.Fatal(got, err)
+		}
+		select {
+		case err = <-long:
+		default:
+			renew, err = short, <-long
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	over := make(chan error, 1)
+	go func() {
+		for {
+			if _, err := second.RenewSession(ctx, renew); err != nil {
+				over <- err
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}()
+	if _, err := lease.Advance(ctx, f.w, lease.Change{Job: "job", Token: f.token, Wanted: 2}); err != nil {
+		t.Errorf("the change that it holds up: %v", err)
+	}
+	cancel()
+	if err := <-over; !strings.Contains(err.Error(), "held up") {
+		t.Errorf("the last renewal: %v", err)
+	}
+}
