@@ -2,13 +2,16 @@ package front_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment/store/etcdstore/etcdtest"
 	"github.com/slicer-project/slicer/lease"
+	"github.com/slicer-project/slicer/lease/front"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -69,5 +72,64 @@ func TestClaimDuringARenewalCounts(t *testing.T) {
 	cancel()
 	if err := <-over; !strings.Contains(err.Error(), "held up") {
 		t.Errorf("the last renewal: %v", err)
+	}
+}
+
+// A session of several jobs, of which one is deleted, goes on at a front that has seen nothing
+// of it. Once there is a job of that name again, it takes part in it.
+func TestSessionOutlivesAJob(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, etcdtest.Start(t), 1)
+	var deleted atomic.Bool
+	restart := func() {
+		b.kill(b.fronts[0])
+		b.start(b.fronts[0], func(c *front.Config) {
+			c.LeaseTime = func(_ context.Context, job string) (time.Duration, error) {
+				if job == "other" && deleted.Load() {
+					return 0, nil
+				}
+				return lease.MaxTTL, nil
+			}
+		})
+	}
+	restart()
+	s, err := remoteTo(t, b.fronts[0]).OpenReader(t.Context(), lease.MaxTTL, "job", "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	deleted.Store(true)
+	restart()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for err = s.KeepAlive(ctx); err != nil && ctx.Err() == nil; err = s.KeepAlive(ctx) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err != nil {
+		t.Fatalf("KeepAlive: %v", err)
+	}
+	look := func(job string) error {
+		w, err := s.Watch(ctx, job)
+		if err != nil {
+			return err
+		}
+		defer w.Close()
+		_, err = w.Next(ctx)
+		return err
+	}
+	if err := look("job"); err != nil {
+		t.Errorf("the job that is there: %v", err)
+	}
+	if err := look("other"); err == nil {
+		t.Error("the job that is deleted is watched")
+	}
+	if err := s.Join(ctx, "other"); !errors.Is(err, lease.ErrUnavailable) {
+		t.Errorf("Join of the job that is deleted: %v", err)
+	}
+	deleted.Store(false)
+	if err := s.Join(ctx, "other"); err != nil {
+		t.Errorf("Join of the job that is there again: %v", err)
+	}
+	if err := look("other"); err != nil {
+		t.Errorf("the job that is there again: %v", err)
 	}
 }

@@ -291,8 +291,13 @@ func (f *Front) mayHold(ctx context.Context, o rpc.Origin, jobs []etcdlease.Memo
 		} else if err != nil {
 			return nil, err
 		}
-		if in.limits[j.Job], err = f.limitOf(ctx, o, j.Job); err != nil {
+		switch limit, err := f.limitOf(ctx, o, j.Job); {
+		case errors.Is(err, errUnknownJob): // it has gone, and its access; the session goes on in the others
+			delete(in.refused, j.Job)
+		case err != nil:
 			return nil, err
+		default:
+			in.limits[j.Job] = limit
 		}
 	}
 	return in, nil

@@ -17,10 +17,11 @@ type memory struct {
 	revision int64 // the highest that was told
 	version  int   // counts acquires and releases that have begun
 	jobs     map[string]*slicerv1.SessionMemory
+	out      map[string]bool // jobs in which the server says that it takes no part
 }
 
 func newMemory(revision int64, jobs []string, tasks map[string]string) *memory {
-	m := &memory{revision: revision, jobs: map[string]*slicerv1.SessionMemory{}}
+	m := &memory{revision: revision, jobs: map[string]*slicerv1.SessionMemory{}, out: map[string]bool{}}
 	for _, job := range jobs {
 		m.join(job, tasks[job])
 	}
@@ -32,7 +33,15 @@ func (m *memory) joined(job string) (task string, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	j := m.jobs[job]
-	return j.GetTask(), j != nil
+	return j.GetTask(), j != nil && !m.out[job]
+}
+
+// takesNoPart makes joined report that the session does not take part in a job, until it joins
+// it. What is remembered of it stays: the claims may be held still.
+func (m *memory) takesNoPart(job string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.out[job] = true
 }
 
 func (m *memory) join(job, task string) {
@@ -41,6 +50,7 @@ func (m *memory) join(job, task string) {
 	n := m.copyOfLocked(job)
 	n.Job, n.Task = job, task
 	m.jobs[job] = n
+	delete(m.out, job)
 }
 
 // copyOfLocked is what is remembered of a job, to be changed. The lock is held.

@@ -131,6 +131,9 @@ func (w *watcher) failed(ctx context.Context, err error, heard bool) error {
 	case ctx.Err() != nil:
 	case !heard || status.Code(err) == codes.Unavailable:
 		w.n.s.leave(w.at)
+	case status.Code(err) == codes.InvalidArgument:
+		// A front that the session has come to since did not know the job, which was deleted.
+		w.n.memory.takesNoPart(w.job)
 	case status.Code(err) == codes.Aborted:
 		renewing, cancel := context.WithTimeout(ctx, w.n.asked/4)
 		defer cancel()
