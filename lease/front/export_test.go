@@ -7,3 +7,9 @@ func (c Config) LookEvery(d time.Duration) Config {
 	c.lookEvery = d
 	return c
 }
+
+// LookUpEvery is for tests that do not wait for lookUpEvery.
+func (c Config) LookUpEvery(d time.Duration) Config {
+	c.lookUpEvery = d
+	return c
+}

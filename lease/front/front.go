@@ -35,7 +35,7 @@ type Config struct {
 	// Logger may be nil.
 	Logger *slog.Logger
 
-	lookEvery time.Duration // see lookEvery
+	lookEvery, lookUpEvery time.Duration // see the constants
 }
 
 // Front serves LeaseService. All methods are safe for concurrent use.
@@ -72,6 +72,9 @@ func New(cfg Config) (*Front, error) {
 	}
 	if cfg.lookEvery == 0 {
 		cfg.lookEvery = lookEvery
+	}
+	if cfg.lookUpEvery == 0 {
+		cfg.lookUpEvery = lookUpEvery
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

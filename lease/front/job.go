@@ -164,16 +164,18 @@ func (f *Front) follow(ctx context.Context, pool *etcdlease.Pool, j *job) {
 	}
 }
 
-// lookUp keeps up with the job's lease_duration and access. While one cannot be had it stays as it was.
+// lookUp keeps up with the job's lease_duration and access. While one cannot be had it stays as it
+// was, and so do both of a job that is gone: a right that went with the job is no right withdrawn.
 func (f *Front) lookUp(ctx context.Context, j *job) {
-	for backoff.Sleep(ctx, backoff.Jitter(lookUpEvery)) {
+	for backoff.Sleep(ctx, backoff.Jitter(f.cfg.lookUpEvery)) {
 		looking, cancel := context.WithTimeout(ctx, lookUpWithin)
-		if limit, err := f.limit(looking, j.name); err == nil {
+		limit, err := f.limit(looking, j.name)
+		if err == nil {
 			j.mu.Lock()
 			j.limit = limit
 			j.mu.Unlock()
 		}
-		if policy, _ := f.cfg.Rights.Policy(); policy != nil && f.cfg.Access != nil {
+		if policy, _ := f.cfg.Rights.Policy(); policy != nil && f.cfg.Access != nil && !errors.Is(err, errUnknownJob) {
 			if a, err := f.cfg.Access(looking, j.name); err == nil {
 				j.setAccess(a)
 			}

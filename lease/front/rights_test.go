@@ -41,7 +41,7 @@ type guarded struct {
 func newGuarded(t *testing.T) *guarded { return newGuardedFor(t, 5*time.Second) }
 
 // newGuardedFor is for jobs of this lease_duration.
-func newGuardedFor(t *testing.T, limit time.Duration) *guarded {
+func newGuardedFor(t *testing.T, limit time.Duration, change ...func(front.Config) front.Config) *guarded {
 	t.Helper()
 	cfg := etcdlease.Config{Endpoints: etcdtest.Start(t), Prefix: etcdtest.Prefix(t)}
 	g := &guarded{Authority: accesstest.New(t), t: t}
@@ -76,7 +76,11 @@ func newGuardedFor(t *testing.T, limit time.Duration) *guarded {
 				return a, err
 			},
 		}
-		f, err := front.New(cfg.LookEvery(time.Second))
+		cfg = cfg.LookEvery(time.Second)
+		for _, c := range change {
+			cfg = c(cfg)
+		}
+		f, err := front.New(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -323,4 +327,63 @@ func TestNoAnswerAboutHiddenClaims(t *testing.T) {
 	for g.asked.Load() == 0 { // until it looks
 		wantCode(t, "renewal while nothing answers", renew(), codes.OK)
 	}
+}
+
+// A job that is deleted takes nothing from a session that holds a claim in it: its access, which
+// let the holder own it, is gone with it, and the session goes on in other jobs.
+func TestDeletedJobWithdrawsNoRight(t *testing.T) {
+	t.Parallel()
+	const holder = "spiffe://corp/job/task/a"
+	var deleted atomic.Bool
+	var lookUps atomic.Int64 // since then
+	own, err := assignment.AccessOf(map[assignment.Verb][]string{assignment.Own: {holder}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newGuardedFor(t, 20*time.Second, func(c front.Config) front.Config {
+		limit := c.LeaseTime
+		c.LeaseTime = func(ctx context.Context, job string) (time.Duration, error) {
+			if job == "another" && deleted.Load() {
+				lookUps.Add(1)
+				return 0, nil
+			}
+			return limit(ctx, job)
+		}
+		c.Access = func(_ context.Context, job string) (assignment.Access, error) {
+			if job == "another" && !deleted.Load() {
+				return own, nil
+			}
+			return assignment.Access{}, nil
+		}
+		return c.LookUpEvery(20 * time.Millisecond)
+	})
+	w, err := g.direct.OpenWriter(t.Context(), lease.MaxTTL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := w.Lead(t.Context(), "another")
+	if err == nil {
+		_, err = lease.Advance(t.Context(), w, lease.Change{Job: "another", Token: token, Wanted: 1})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := g.as(holder, 0)
+	s, err := c.OpenSession(t.Context(), &slicerv1.OpenSessionRequest{TtlMs: 20_000, Jobs: []string{"job", "another"}, Tasks: map[string]string{"job": "a", "another": "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.AcquireClaim(t.Context(), &slicerv1.AcquireClaimRequest{Session: s.GetSession(), Job: "another", Claim: &slicerv1.Claim{To: 1}})
+	if err != nil || !got.GetAcquired() {
+		t.Fatal(got, err)
+	}
+	deleted.Store(true)
+	for lookUps.Load() < 3 {
+		_, err := c.RenewSession(t.Context(), &slicerv1.RenewSessionRequest{Session: s.GetSession(), Revision: s.GetRevision()})
+		if wantCode(t, "renewal", err, codes.OK); err != nil {
+			return
+		}
+	}
+	_, err = g.as(holder, 1).RenewSession(t.Context(), &slicerv1.RenewSessionRequest{Session: s.GetSession(), Revision: s.GetRevision(), Jobs: []*slicerv1.SessionMemory{{Job: "job", Task: "a"}, {Job: "another", Task: "a"}}})
+	wantCode(t, "renewal at a front that does not know it", err, codes.OK)
 }
