@@ -174,7 +174,7 @@ func (u *upward) noteReported(now time.Time, m Version) {
 	newest := versionOf(u.cache.newest())
 	limit := max(newest.Gen, assignment.Generation(now.UnixMilli())) + assignment.Generation(assignment.MaxReportedAhead.Milliseconds())
 	if m.Gen > limit {
-		u.say(slog.LevelWarn, "generation that a slicelet claims is too far ahead, it counts for nothing", "generation", m.Gen, "store", m.Store)
+		u.complain(now, "", "generation that a slicelet claims is too far ahead, it counts for nothing", "generation", m.Gen, "store", m.Store)
 		return
 	}
 	if m.Gen == 0 || newest.Gen != 0 && m.Store != newest.Store {

@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
@@ -100,4 +101,47 @@ func FuzzReport(f *testing.F) {
 			t.Fatalf("report %v", &m)
 		}
 	})
+}
+
+// However often a client sends what is complained about, the log has a few lines of it, which
+// say how many were left out.
+func TestComplaintsAreFew(t *testing.T) {
+	const many = 10_000
+	for name, c := range map[string]struct {
+		hello func() Hello
+		send  func(i int) Event
+	}{
+		"refusals of nothing": {
+			func() Hello { return Hello{Job: testJob, Role: slicerv1.Role_ROLE_CLERK, Index: -1} },
+			func(int) Event { return Acked{ID: 1, Gen: baseGen, Refusal: "no"} },
+		},
+		"generations to come": {
+			func() Hello {
+				return Hello{Job: testJob, Role: slicerv1.Role_ROLE_SLICELET, Report: running(1), Task: &slicerv1.Task{Name: "t", Incarnation: 1}}
+			},
+			func(i int) Event {
+				return Acked{ID: 1, Gen: assignment.Generation(epoch.Add(time.Hour).UnixMilli()) + assignment.Generation(i)}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j, now := NewJob(Config{Name: testJob, Distributor: "d"}), epoch
+			j.Step(now, Came{ID: 1, Hello: c.hello(), Key: "address 192.0.2.1"})
+			lines, leftOut := 0, 0
+			for i := range many {
+				now = now.Add(time.Millisecond)
+				for _, a := range j.Step(now, c.send(i)) {
+					if l, ok := a.(Log); ok && l.Level >= slog.LevelWarn {
+						lines++
+						if n := len(l.Attrs); l.Attrs[n-2] == "unlogged" {
+							leftOut += l.Attrs[n-1].(int)
+						}
+					}
+				}
+			}
+			if lines == 0 || lines > many/50 || lines+leftOut < many*9/10 {
+				t.Errorf("%d messages have left %d lines, which say that %d were left out", many, lines, leftOut)
+			}
+		})
+	}
 }

@@ -69,6 +69,9 @@ type core struct {
 	subs     subscribers
 	slow     slowWatch
 
+	complaints *fair.Rate // by client; nil before the first
+	unlogged   int        // complaints without a line since the last that has one
+
 	out []Action
 	due bool // Due is to be among them
 }
@@ -198,6 +201,26 @@ func (c *core) end(s *subscriber, err error) {
 
 func (c *core) say(level slog.Level, message string, attrs ...any) {
 	c.do(Log{level, message, attrs})
+}
+
+// Complaints about what one client sends leave so many lines at once, and one each complainEvery:
+// it may send without end.
+const complainEvery, complainBurst = 100 * time.Millisecond, 10
+
+// complain is a warning about what a client, by its key to limiters, has sent.
+func (c *core) complain(now time.Time, key, message string, attrs ...any) {
+	if c.complaints == nil {
+		c.complaints = fair.NewRate(complainEvery, complainBurst)
+	}
+	if !c.complaints.Allow(now, key) {
+		c.unlogged++
+		return
+	}
+	if c.unlogged > 0 {
+		attrs = append(attrs, "unlogged", c.unlogged)
+		c.unlogged = 0
+	}
+	c.say(slog.LevelWarn, message, attrs...)
 }
 
 // tick does what is due.

@@ -77,13 +77,13 @@ type quotasDue struct {
 }
 
 // use takes what customers ask of a task.
-func (d *downward) use(s *subscriber, r *slicerv1.Report) {
+func (d *downward) use(now time.Time, s *subscriber, r *slicerv1.Report) {
 	if d.quotas.above == nil {
 		return
 	}
 	uses, names, err := wire.UseFromProto(r.GetCustomers(), wire.MaxTaskCustomers)
 	if err != nil {
-		d.say(slog.LevelWarn, "what customers ask of a task counts for nothing", "task", s.in.Task.GetName(), "error", err)
+		d.complain(now, s.key, "what customers ask of a task counts for nothing", "task", s.in.Task.GetName(), "error", err)
 		uses = nil
 	}
 	d.quotas.claims.Set(s.in.Task.GetName(), uses, s.in.Task.GetWeight(), names)

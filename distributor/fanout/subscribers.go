@@ -84,7 +84,7 @@ func (j *Job) came(now time.Time, e Came) {
 	}
 	if slicelet {
 		j.down.tasks.report(now, j.up.reports.connect(now, s.id, s.identity, s.in.Task, s.in.Report))
-		j.down.use(s, s.in.Report)
+		j.down.use(now, s, s.in.Report)
 		s.quotas = quotasDue{due: j.down.quotas.above != nil, limits: j.down.quotas.above != nil}
 		s.in.Report = nil // the next one takes its place
 		s.reportedAt = now
@@ -257,7 +257,7 @@ func (j *Job) report(now time.Time, e Reported) {
 	told := !j.down.tasks.due.at.IsZero()
 	if t != nil {
 		j.down.tasks.report(now, t)
-		j.down.use(s, e.Report)
+		j.down.use(now, s, e.Report)
 		j.schedule.usesChanged(now, j.up.limited())
 	}
 	if changed || idle || told != !j.down.tasks.due.at.IsZero() {
@@ -273,7 +273,7 @@ func (j *Job) ack(now time.Time, e Acked) {
 	}
 	j.cfg.Limiter.Release(now, s.id)
 	if e.Refusal != "" {
-		j.say(slog.LevelWarn, "assignment refused by a subscriber", "subscriber", s.in.Name, "generation", e.Gen, "reason", assignment.Clip(e.Refusal, maxText))
+		j.complain(now, s.key, "assignment refused by a subscriber", "subscriber", s.in.Name, "generation", e.Gen, "reason", assignment.Clip(e.Refusal, maxText))
 		j.cfg.Observer.Refused()
 		s.progress.declined()
 		s.in.Compressed = false // should that be why
