@@ -52,7 +52,7 @@ func (e *ends) tick(s Seen, over time.Duration, k float64, l *Limits) {
 	case e.missed >= manyMissed*e.served:
 		e.full, e.can = true, rate
 	case !e.full:
-	case e.idle >= idleFor:
+	case e.idle >= idleFor && !s.HeavyKeys: // else clients hold back nothing, and few are under way by chance
 		e.can *= math.Pow(idleGrows, over.Seconds())
 	case e.shed > 2*trialShare*e.ended && l.Asked > e.can:
 		e.can = max(e.can*math.Exp(-over.Seconds()), rate)

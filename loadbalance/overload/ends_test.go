@@ -1,6 +1,7 @@
 package overload
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -22,6 +23,10 @@ type slots struct {
 	asks, answers []int
 	told          time.Duration // as core's
 	reported      Level
+	from          time.Duration // when run begins to count, after 5 s unless set
+	hotFrom       time.Duration // when the hot key begins
+	stall         time.Duration // each 3 s the process stands still for so long
+	meter         *metered      // finds the heavy keys, nil if they are given
 
 	pacer  Pacer
 	limits *Limits
@@ -39,6 +44,46 @@ type slotted struct {
 	client    *TaskLevel
 }
 
+// metered is what a task has counted in a window of a second, as package slicelet does.
+type metered struct {
+	began, lookAt        time.Duration
+	all, hot, shed, held float64
+}
+
+// heavyKeys are those of the window until now.
+func (m *metered) heavyKeys(now time.Duration, can float64) *HeavyKeys {
+	secs := (now - m.began).Seconds()
+	if secs <= 0 || m.shed == 0 && m.held == 0 {
+		return nil
+	}
+	return NewHeavyKeys((m.all+m.held)/secs, cmp.Or(can, (m.all-m.shed)/secs), []KeyRate{{1, m.hot / secs}})
+}
+
+// look is for a request that was refused.
+func (s *slots) look() {
+	m := s.meter
+	if m == nil {
+		return
+	}
+	m.shed++
+	if s.now < m.lookAt || s.now < m.began+200*time.Millisecond || s.limits.Can() == 0 {
+		return
+	}
+	m.lookAt = s.now + 200*time.Millisecond
+	s.heed(m.heavyKeys(s.now, s.limits.Can()), false)
+}
+
+// heed takes the heavy keys of a window.
+func (s *slots) heed(h *HeavyKeys, ended bool) {
+	if was := s.heavy; h != nil {
+		if s.heavy = h; was == nil && !ended {
+			s.pacer.Reranked()
+		}
+	} else if ended && s.meter.shed == 0 && s.meter.held == 0 {
+		s.heavy = nil
+	}
+}
+
 const slotTakes = 40 * time.Millisecond
 
 // run offers requests to it, of which the hot ones are for one key, and returns what share of
@@ -47,6 +92,9 @@ const slotTakes = 40 * time.Millisecond
 func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (hotServed, othersServed, good float64) {
 	const deadline = 400 * time.Millisecond
 	s.limits = new(Limits)
+	if s.from == 0 {
+		s.from = 5 * time.Second
+	}
 	next := time.Duration(0)
 	var offered, inTime [2]float64
 	s.asks, s.answers = make([]int, lasts/time.Second), make([]int, lasts/time.Second)
@@ -70,14 +118,19 @@ func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (h
 			if s.seen.Missed++; took <= deadline+20*time.Millisecond {
 				s.seen.GaveUp++
 			}
-		} else if q.began > 5*time.Second && q.began < lasts-time.Second {
+		} else if q.began > s.from && q.began < lasts-time.Second {
 			inTime[bit(q.hot)]++
 		}
 	}
 	for ; s.now < lasts; s.now += time.Millisecond {
+		if s.stall > 0 && s.now%(3*time.Second) == 0 && s.now > 0 {
+			s.now += s.stall
+			next += s.stall
+		}
 		if s.now >= s.due {
-			s.due += Tick
-			s.seen.Over, s.seen.Asked, s.seen.UnderWay = Tick, &s.asked, len(s.waiting)+len(s.busy)
+			s.seen.Over, s.seen.Asked, s.seen.UnderWay = max(Tick, s.now-s.due+Tick), &s.asked, len(s.waiting)+len(s.busy)
+			s.due = s.now + Tick
+			s.seen.HeavyKeys = s.heavy != nil
 			s.limits = s.pacer.Tick(s.seen)
 			if s.now >= s.told+time.Second {
 				s.told = s.now
@@ -87,6 +140,10 @@ func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (h
 				s.reported = s.limits.Level.Coarse(s.reported)
 			}
 			s.seen, s.asked = Seen{}, [Priorities]uint32{}
+		}
+		if m := s.meter; m != nil && s.now >= m.began+time.Second {
+			s.heed(m.heavyKeys(s.now, s.limits.Can()), true)
+			*m = metered{began: s.now, lookAt: m.lookAt}
 		}
 		for i := 0; i < len(s.busy); i++ {
 			if q := s.busy[i]; q.at <= s.now {
@@ -98,16 +155,20 @@ func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (h
 		if s.rate != nil {
 			others = s.rate(s.now)
 		}
+		hot := hot
+		if s.now < s.hotFrom {
+			hot = 0
+		}
 		for ; next <= s.now; next += time.Duration(rng.ExpFloat64() / (hot + others) * float64(time.Second)) {
 			q := slotted{began: s.now, hot: rng.Float64() < hot/(hot+others)}
-			if q.began > 5*time.Second && q.began < lasts-time.Second {
+			if q.began > s.from && q.began < lasts-time.Second {
 				offered[bit(q.hot)]++
 			}
 			l := Labels{Criticality: Critical}
 			l.SetCohort(rng.IntN(Cohorts))
 			p := l.Priority()
-			if q.hot {
-				p = s.heavy.Rank(p, 1)
+			if s.meter == nil {
+				p = s.rank(p, q)
 			}
 			s.asks[s.now/time.Second]++
 			standsFor := 0
@@ -118,9 +179,25 @@ func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (h
 					continue
 				}
 			}
+			own := p
+			if s.meter != nil {
+				p = s.rank(own, q)
+				if s.meter.all++; q.hot {
+					s.meter.hot++
+				}
+			}
 			s.seen.Arrived[p.Criticality()-Sheddable]++
 			s.asked[p]++
-			s.limits.StandIns(p, standsFor-1, func(at Priority, n int) { s.asked[at] += uint32(max(n, 0)) })
+			held := false
+			s.limits.StandIns(own, standsFor-1, func(at Priority, n int) {
+				s.asked[s.rank(at, q)] += uint32(max(n, 0))
+				held = true
+			})
+			if held && s.meter != nil && standsFor > 1 {
+				if s.meter.held += float64(standsFor - 1); q.hot {
+					s.meter.hot += float64(standsFor - 1)
+				}
+			}
 			if standsFor > 0 {
 				s.seen.Trials++
 			}
@@ -132,6 +209,7 @@ func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (h
 				}
 			} else {
 				s.seen.Shed++
+				s.look()
 				hear(q)
 			}
 		}
@@ -150,7 +228,15 @@ func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (h
 			s.busy = append(s.busy, q)
 		}
 	}
-	return inTime[1] / max(offered[1], 1), inTime[0] / max(offered[0], 1), (inTime[0] + inTime[1]) / (lasts - 6*time.Second).Seconds() / 50
+	return inTime[1] / max(offered[1], 1), inTime[0] / max(offered[0], 1), (inTime[0] + inTime[1]) / (lasts - s.from - time.Second).Seconds() / 50
+}
+
+// rank is the priority by which a request is admitted.
+func (s *slots) rank(p Priority, q slotted) Priority {
+	if q.hot {
+		return s.heavy.Rank(p, 1)
+	}
+	return s.heavy.Rank(p, 2)
 }
 
 func bit(b bool) int {
@@ -190,6 +276,35 @@ func TestHandlersFull(t *testing.T) {
 				t.Errorf("of .8 of what it can do %.4f are answered in time", others)
 			}
 		})
+	}
+}
+
+// TestHotKey: one key begins to ask for ten times what handlers can do, clients heed levels, and
+// the task finds out by itself which key it is. Those beside it go on being served, also if the
+// process stands still now and then.
+func TestHotKey(t *testing.T) {
+	for name, kind := range map[string]slots{
+		"end with their request": {heeds: true}, "do not": {}, "shed": {heeds: true, sheds: true}, "shed dearly": {heeds: true, sheds: true, costs: 4 * time.Millisecond},
+	} {
+		for _, clients := range []int{0, 1} {
+			for _, stall := range []time.Duration{0, 300 * time.Millisecond} {
+				least, hot, seeds := 1., 0., []uint64{8, 12, 20, 30, 35}
+				for _, seed := range seeds {
+					s := kind
+					s.admit, s.meter, s.clients, s.stall = true, new(metered), make([]TaskLevel, clients), stall
+					s.hotFrom, s.from = 3*time.Second+time.Duration(seed)*25*time.Millisecond, 9*time.Second
+					h, others, _ := s.run(rand.New(rand.NewPCG(seed, 7)), 500, 12, 22*time.Second)
+					least, hot = min(least, others), hot+h*500/float64(len(seeds))
+				}
+				t.Logf("%s, %d clients, stands still for %v: beside it %.3f at least, of the hot key %.1f/s", name, clients, stall, least, hot)
+				if least < .93 {
+					t.Error("want .93 beside it")
+				}
+				if stall == 0 && hot < 35 {
+					t.Error("want 35/s of the hot key")
+				}
+			}
+		}
 	}
 }
 

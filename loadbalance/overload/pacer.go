@@ -165,6 +165,8 @@ type Seen struct {
 	Ended, Missed, Refused int
 	// UnderWay is how many handlers there are now.
 	UnderWay int
+	// HeavyKeys reports whether requests are ranked by HeavyKeys.
+	HeavyKeys bool
 	// Clients is about how many the task may have, which says how many may send trial
 	// requests before any have; 0 if it is not known.
 	Clients int
@@ -273,6 +275,14 @@ func (p *Pacer) Tick(s Seen) *Limits {
 		p.levels[p.ticks%levelTicks] = atEnd
 	}
 	p.levels[p.ticks%levelTicks] = min(p.levels[p.ticks%levelTicks], atEnd)
+	if s.HeavyKeys {
+		// Without what ranks last there is room. If clients held back some of the other requests,
+		// by cohort, it would be those for light keys, too, and the task would not know any more how
+		// much is asked for of which key, as a trial request stands for others by its own key.
+		for i := range p.levels {
+			p.levels[i] -= p.levels[i] % Cohorts
+		}
+	}
 	l.Level.Below = max(l.Level.Below, slices.Min(p.levels[:]))
 	if k = keep(max(clientsOver, p.told)); p.told == 0 {
 		p.clients = max(p.clients, float64(s.Clients))

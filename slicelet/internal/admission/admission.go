@@ -75,6 +75,8 @@ type Controller struct {
 	alive  int           // goroutines of probes
 	closed bool
 
+	heavyKeys atomic.Bool
+
 	running sync.WaitGroup
 }
 
@@ -158,6 +160,9 @@ func (c *Controller) Admit(now time.Time, p overload.Priority, trial bool, left 
 func (c *Controller) Held(p overload.Priority, n int) {
 	c.demand.asked[min(p, overload.Priorities-1)].Add(uint32(max(n, 0)))
 }
+
+// HeavyKeys takes whether requests are ranked by heavy keys (overload.Seen).
+func (c *Controller) HeavyKeys(are bool) { c.heavyKeys.Store(are) }
 
 // Reranked takes that requests like those before have other priorities from now on.
 func (c *Controller) Reranked() {
@@ -275,7 +280,7 @@ func (c *Controller) tick(at time.Duration) {
 	s.GaveUp, s.Refused = int(c.ends[GaveUp].Swap(0)), int(c.ends[Refused].Swap(0))
 	s.Missed = int(c.ends[Missed].Swap(0)) + s.GaveUp
 	s.Ended, s.Shed = int(c.ends[InTime].Swap(0))+s.Missed, int(c.ends[shed].Swap(0))
-	s.UnderWay = int(max(c.underWay.Load(), 0))
+	s.UnderWay, s.HeavyKeys = int(max(c.underWay.Load(), 0)), c.heavyKeys.Load()
 	c.ticked = at
 	c.limits.Store(c.pacer.Tick(s))
 }
