@@ -62,7 +62,7 @@ func TestIdentity(t *testing.T) {
 		if !got.Valid() {
 			t.Errorf("%q is not valid", got)
 		}
-		if why := access.Why(tc.cert); (why == access.Named) != (got != access.Anonymous) {
+		if _, why := access.Read(tc.cert); (why == access.Named) != (got != access.Anonymous) {
 			t.Errorf("%+v: %q, and why it has no name: %q", tc.cert, got, why)
 		}
 	}
@@ -77,7 +77,7 @@ func TestIdentity(t *testing.T) {
 		{cert(nil, "*.corp"), access.BadName},
 		{cert(nil, "host"), access.Named},
 	} {
-		if got := access.Why(tc.cert); got != tc.want {
+		if _, got := access.Read(tc.cert); got != tc.want {
 			t.Errorf("%+v: %q, want %q", tc.cert, got, tc.want)
 		}
 	}

@@ -36,7 +36,7 @@ func Of(cert *x509.Certificate) Identity {
 // Nameless is why an identity is Anonymous, in words for the one that is refused.
 type Nameless string
 
-// What Why returns.
+// What Read returns.
 const (
 	Named         Nameless = ""
 	NoCertificate Nameless = "no certificate was presented"
@@ -44,17 +44,18 @@ const (
 	BadName       Nameless = "the certificate's first SPIFFE URI SAN, or else its first DNS SAN, is not a valid name"
 )
 
-// Why says why the identity in a verified certificate is Anonymous: Named if it is not.
-func Why(cert *x509.Certificate) Nameless {
+// Read is Of, and why the identity is Anonymous: Named if it is not.
+func Read(cert *x509.Certificate) (Identity, Nameless) {
+	id := Of(cert)
 	switch {
 	case cert == nil:
-		return NoCertificate
-	case Of(cert) != Anonymous:
-		return Named
+		return id, NoCertificate
+	case id != Anonymous:
+		return id, Named
 	case len(cert.DNSNames) > 0 || slices.ContainsFunc(cert.URIs, func(u *url.URL) bool { return strings.EqualFold(u.Scheme, "spiffe") }):
-		return BadName
+		return id, BadName
 	}
-	return NoName
+	return id, NoName
 }
 
 // spiffe checks the form that the SPIFFE standard demands of an id ("The SPIFFE Identity and

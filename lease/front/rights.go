@@ -7,7 +7,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
-	"github.com/slicer-project/slicer/assignment/access"
 	"github.com/slicer-project/slicer/lease"
 	etcdlease "github.com/slicer-project/slicer/lease/etcd"
 	"github.com/slicer-project/slicer/lease/internal/rpc"
@@ -42,14 +41,6 @@ func (f *Front) own(ctx context.Context, o rpc.Origin, name, task string) error 
 	})
 }
 
-// asked is what a session's right to a job was asked of. Where none of it changes, the answer
-// stays, so that a renewal does not ask.
-type asked struct {
-	policy *access.Policy
-	access assignment.Access
-	task   string
-}
-
 // ownStill returns nil if a session may be renewed as far as its jobs go. The right to one
 // may have been withdrawn since: then the session's watch of it ends, and if it holds
 // something there it is not renewed. So it is over, for the job's assigner and for its
@@ -57,15 +48,15 @@ type asked struct {
 func (f *Front) ownStill(ctx context.Context, o rpc.Origin, x *session) error {
 	type asking struct {
 		name string
-		as   asked
+		as   rpc.Asked
 	}
 	var ask []asking
 	policy, _ := f.cfg.Rights.Policy()
 	f.mu.Lock()
 	for name, p := range x.jobs {
-		a := asked{policy: policy, task: p.task}
+		a := rpc.Asked{Policy: policy, Task: p.task}
 		if f.cfg.Access != nil {
-			a.access, _ = p.job.accessKnown()
+			a.Access, _ = p.job.accessKnown()
 		}
 		if policy != nil && a != p.may {
 			ask = append(ask, asking{name, a})
@@ -73,7 +64,7 @@ func (f *Front) ownStill(ctx context.Context, o rpc.Origin, x *session) error {
 	}
 	f.mu.Unlock()
 	for _, q := range ask {
-		err := f.own(ctx, o, q.name, q.as.task)
+		err := f.own(ctx, o, q.name, q.as.Task)
 		if err != nil && !refused(err) {
 			continue // where it cannot be known it is as it was
 		}

@@ -35,7 +35,7 @@ func BenchmarkOwnStill(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if changed {
-					x.jobs["job"].may = asked{}
+					x.jobs["job"].may = rpc.Asked{}
 				}
 				if err := f.ownStill(b.Context(), o, x); err != nil {
 					b.Fatal(err)

@@ -48,9 +48,9 @@ type session struct {
 // part is a session's part in a job.
 type part struct {
 	job           *job
-	task          string // as which it takes part, if that is known
-	may           asked  // that its holder may own the job as that task
-	watch         *watch // nil for none
+	task          string    // as which it takes part, if that is known
+	may           rpc.Asked // that its holder may own the job as that task
+	watch         *watch    // nil for none
 	guard, bridge holding
 }
 

@@ -35,8 +35,9 @@ type remoteSession struct {
 	id      uint64
 	ticket  ticket
 	origin  rpc.Origin
-	tasks   map[string]string // by job: as which one the session takes part, if that is known
-	watches map[string]*watch // by job
+	tasks   map[string]string    // by job: as which one the session takes part, if that is known
+	may     map[string]rpc.Asked // by job: that its holder may own it
+	watches map[string]*watch    // by job
 	// repeated is when an answer has told last that what its watches have told is so still.
 	repeated time.Time
 }
@@ -91,6 +92,16 @@ func (g *remoteSessions) name(id uint64, job, task string) {
 		x.tasks = map[string]string{}
 	}
 	x.tasks[job] = task
+}
+
+// allow notes that a session's holder may own a job.
+func (g *remoteSessions) allow(id uint64, job string, as rpc.Asked) {
+	if x := g.byID[id]; x != nil {
+		if x.may == nil {
+			x.may = map[string]rpc.Asked{}
+		}
+		x.may[job] = as
+	}
 }
 
 // find returns the session that a ticket is the right to. Whatever is wrong with

@@ -30,15 +30,28 @@ func (s *Store) owns(from rpc.Origin, job, task string, t Terms) error {
 // any sooner, a key would have two owners. What it holds in other jobs ends with it; its
 // holder takes that up anew in the next session, which is not refused for those.
 func (s *Store) ownStill(x holder, job string, t Terms) error {
-	err := s.owns(x.from, job, x.tasks[job], t)
-	if status.Code(err) != codes.PermissionDenied {
+	as := rpc.Asked{Access: t.Access, Task: x.tasks[job]}
+	if as.Policy, _ = s.rights.Policy(); as.Policy == nil || s.mayStill(x.id, job, as) {
 		return nil
 	}
+	err := s.owns(x.from, job, as.Task, t)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if status.Code(err) != codes.PermissionDenied {
+		s.remote.allow(x.id, job, as)
+		return nil
+	}
 	s.remote.endWatch(x.id, job, err)
 	if s.table.Holds(x.id, job) {
 		return err
 	}
 	return nil
+}
+
+// mayStill reports whether a session's right to a job was asked of the same before.
+func (s *Store) mayStill(id uint64, job string, as rpc.Asked) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.remote.byID[id]
+	return r != nil && r.may[job] == as
 }

@@ -95,7 +95,8 @@ func (r *Rights) Peer(ctx context.Context) Caller {
 		return Caller{Identity: id, own: true}
 	}
 	cert := certificate(ctx)
-	c := Caller{Identity: access.Of(cert), Nameless: access.Why(cert)}
+	var c Caller
+	c.Identity, c.Nameless = access.Read(cert)
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 		c.Address, c.Within = p.Addr.String(), p.Addr.Network() == Within
 	}
@@ -130,8 +131,8 @@ func verified(s *tls.ConnectionState) *x509.Certificate {
 
 // HTTPCaller is the one of a request, which no part of the control plane passes on.
 func HTTPCaller(r *http.Request) Caller {
-	cert := verified(r.TLS)
-	return Caller{Identity: access.Of(cert), Nameless: access.Why(cert), Address: r.RemoteAddr}
+	id, why := access.Read(verified(r.TLS))
+	return Caller{Identity: id, Nameless: why, Address: r.RemoteAddr}
 }
 
 // forwarded takes what the peer says of whom it passes the call on for. An identity that

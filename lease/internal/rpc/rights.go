@@ -52,6 +52,15 @@ func Own(rights *enforce.Rights, from Origin, job, task string, accessOf func() 
 	return rights.Check(from.Caller, q)
 }
 
+// Asked is what a session's right to a job was asked of, besides the caller's identity, which
+// is the session's for good. Where none of it changes, the answer stays, so that a renewal
+// does not go through all patterns. The zero value is of a right that was not asked for.
+type Asked struct {
+	Policy *access.Policy
+	Access assignment.Access
+	Task   string
+}
+
 // CheckTasks looks at the names of tasks in a request.
 func CheckTasks(jobs []string, tasks map[string]string) error {
 	for job, task := range tasks {
