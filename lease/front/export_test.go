@@ -13,3 +13,9 @@ func (c Config) LookUpEvery(d time.Duration) Config {
 	c.lookUpEvery = d
 	return c
 }
+
+// What reads of etcd for unknown names are held to.
+const (
+	UnknownEvery = unknownEvery
+	UnknownBurst = unknownBurst
+)

@@ -67,18 +67,18 @@ func TestGuessedNames(t *testing.T) {
 		}
 	}
 	guess := make([]byte, 16)
-	refused := 0
+	looked, began := 0, time.Now()
 	for range 3000 {
 		rand.Read(guess)
 		_, err := c.RenewSession(t.Context(), &slicerv1.RenewSessionRequest{Session: guess, Revision: 1})
-		if status.Code(err) == codes.ResourceExhausted {
-			refused++
-		} else {
+		if status.Code(err) != codes.ResourceExhausted {
+			looked++
 			wantCode(t, "RenewSession of a guessed session", err, codes.NotFound)
 		}
 	}
-	if refused == 0 {
-		t.Error("3,000 guesses at once, and each was looked up")
+	// On a machine that takes longer than UnknownEvery for each, all may be.
+	if most := front.UnknownBurst + int(time.Since(began)/front.UnknownEvery) + 1; looked > most {
+		t.Errorf("of 3,000 guesses %d were looked up, want %d at most", looked, most)
 	}
 	for call, err := range calls(t.Context(), c, guess) {
 		wantCode(t, call+" of a guessed session", err, codes.Aborted)
