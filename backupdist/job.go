@@ -34,6 +34,7 @@ type job struct {
 	core   *protocol.Job
 	update *update       // of the state's newest assignment, nil if there is none
 	next   chan struct{} // closed and replaced after each reading
+	olders map[olderID]*older
 }
 
 // state is what is known at one moment.
@@ -44,7 +45,7 @@ type state struct {
 }
 
 func newJob(s *Server, name string) *job {
-	return &job{s: s, name: name, wake: make(chan struct{}, 1), core: protocol.NewJob(name), next: make(chan struct{})}
+	return &job{s: s, name: name, wake: make(chan struct{}, 1), core: protocol.NewJob(name), next: make(chan struct{}), olders: make(map[olderID]*older)}
 }
 
 func (j *job) now() state {

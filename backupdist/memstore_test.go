@@ -21,6 +21,8 @@ type memStore struct {
 	kept     map[string][]*assignment.Assignment // newest last
 	watchers map[*memWatcher]struct{}
 	reads    int
+	older    int           // calls of ReadGeneration
+	hold     chan struct{} // what ReadGeneration waits for, if not nil
 }
 
 func newMemStore() *memStore {
@@ -118,7 +120,18 @@ func (m *memStore) Read(_ context.Context, job string) (*assignment.Assignment, 
 	return k[len(k)-1], nil
 }
 
-func (m *memStore) ReadGeneration(_ context.Context, job string, g assignment.Generation) (*assignment.Assignment, error) {
+func (m *memStore) ReadGeneration(ctx context.Context, job string, g assignment.Generation) (*assignment.Assignment, error) {
+	m.mu.Lock()
+	m.older++
+	hold := m.hold
+	m.mu.Unlock()
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	k := m.kept[job]

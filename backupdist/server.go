@@ -45,7 +45,8 @@ import (
 const (
 	// maxJobs bounds the jobs that are held, whatever names are asked for.
 	maxJobs = 1 << 16
-	// readers bounds the reads from the store that run at once.
+	// readers bounds the reads from the store that run at once, of newest assignments and of
+	// older ones each.
 	readers = 8
 )
 
@@ -101,7 +102,8 @@ type Server struct {
 	life       context.Context // of everything that is started here
 	cancel     context.CancelFunc
 	wg         sync.WaitGroup // every goroutine, handlers included
-	reading    chan struct{}  // holds a token for each read that runs
+	reading    chan struct{}  // holds a token for each read of a newest assignment that runs
+	fetching   chan struct{}  // and for each of an older one
 	handshakes *limiter.Handshakes
 	unknowns   *limiter.Names
 
@@ -125,7 +127,7 @@ func New(cfg Config) (*Server, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Server{
 		log: cfg.Logger, m: m, rights: cfg.Rights, life: ctx, cancel: cancel,
-		reading: make(chan struct{}, readers), jobs: make(map[string]*job),
+		reading: make(chan struct{}, readers), fetching: make(chan struct{}, readers), jobs: make(map[string]*job),
 		handshakes: limiter.NewHandshakes(limiter.HandshakesConfig{
 			Carrier: func(ctx context.Context) bool { return cfg.Rights.Peer(ctx).Carrier },
 			Dropped: func(why string) { m.dropped.WithLabelValues(why).Inc() },
