@@ -42,8 +42,8 @@ type result struct{ hot, hotServed, others, othersServed, beside, besideServed, 
 
 func percent(served, all int64) float64 { return 100 * float64(served) / float64(max(all, 1)) }
 
-// load sends requests at both rates, whatever becomes of them.
-func (f *fleet) load(hot bool, s send) (r result) {
+// load sends requests at both rates, whatever becomes of them, and counts some time later.
+func (f *fleet) load(hot bool, before time.Duration, s send) (r result) {
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	var measuring atomic.Bool
@@ -78,12 +78,12 @@ func (f *fleet) load(hot bool, s send) (r result) {
 	if hot {
 		wg.Go(func() { flow(hotRate, func(int) string { return f.hot }, &r.hot, &r.hotServed) })
 	}
-	time.Sleep(warmUp)
-	before := f.attempts.Load()
+	time.Sleep(before)
+	attempts := f.attempts.Load()
 	measuring.Store(true)
 	time.Sleep(measured)
 	measuring.Store(false)
-	r.attempts = f.attempts.Load() - before
+	r.attempts = f.attempts.Load() - attempts
 	close(stop)
 	wg.Wait()
 	return r
@@ -94,7 +94,7 @@ func (f *fleet) load(hot bool, s send) (r result) {
 // little, whether its handlers queue without bound, shed, or shed dearly; and a request is sent
 // 1.10 times at most.
 //
-//	go test ./test/bench/hotkey -run '^$' -bench HotKey -benchtime 1x
+//	go test ./test/bench/hotkey -run '^$' -bench 'HotKey$' -benchtime 1x
 func BenchmarkHotKey(b *testing.B) {
 	// Nothing is rebalanced: this is about the seconds before that.
 	f := newFleet(b, assignment.JobConfig{MaxReplicas: 1, Balance: assignment.BalanceConfig{Interval: time.Hour}})
@@ -117,7 +117,7 @@ func BenchmarkHotKey(b *testing.B) {
 						if !hot && kind != queue {
 							continue
 						}
-						r := f.load(hot, s)
+						r := f.load(hot, warmUp, s)
 						others, beside := percent(r.othersServed, r.others), percent(r.besideServed, r.beside)
 						rate := float64(r.hotServed) / measured.Seconds()
 						attempts := float64(r.attempts) / float64(r.hot+r.others+r.beside)
@@ -130,6 +130,23 @@ func BenchmarkHotKey(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// BenchmarkHotKeyMoved is the same with a balancer, from the 30th second on, when nothing is beside
+// the hot key any more.
+//
+//	go test ./test/bench/hotkey -run '^$' -bench HotKeyMoved -benchtime 1x
+func BenchmarkHotKeyMoved(b *testing.B) {
+	for b.Loop() {
+		f := newFleet(b, assignment.JobConfig{MaxReplicas: 1})
+		s := viaGRPC(b, f)
+		r := f.load(true, 30*time.Second, s)
+		others, beside, rate := percent(r.othersServed, r.others), percent(r.besideServed, r.beside), float64(r.hotServed)/measured.Seconds()
+		b.Logf("others served %5.1f %%  what was beside it %5.1f %%  hot served %4.1f/s", others, beside, rate)
+		if others < 99 || beside < 99 || rate < 45 {
+			b.Error("want 99 % of others and of what was beside it, 45/s of the hot key")
+		}
 	}
 }
 
