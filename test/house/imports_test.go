@@ -56,8 +56,8 @@ var mustNotLink = map[string][]string{
 	"lease/remote":          {"go.etcd.io/", "github.com/cockroachdb/"},
 	"loadbalance":           {"google.golang.org/grpc", "go.etcd.io/", "github.com/cockroachdb/"},
 	"assignment":            {"google.golang.org/", "go.etcd.io/", "github.com/cockroachdb/", "go.yaml.in/"},
-	"test/slicertest": {"go.etcd.io/", "github.com/cockroachdb/", "github.com/spf13/", "go.yaml.in/",
-		module + "/assigner", module + "/distributor", module + "/lease/etcd", module + "/lease/serve"},
+	"test/slicertest": {"go.etcd.io/", "github.com/cockroachdb/", "github.com/spf13/",
+		module + "/assigner", module + "/distributor", module + "/lease/etcd"},
 }
 
 type goPackage struct {

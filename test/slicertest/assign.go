@@ -2,7 +2,6 @@ package slicertest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -135,12 +134,7 @@ func (e *Env) settle(name string, g assignment.Generation) error {
 			return fmt.Errorf("generation %d has not arrived at %q within %s", g, behind, patience)
 		}
 	}
-	for _, s := range e.sliceletsOf(name) {
-		if err := s.AwaitListeners(ctx); err != nil && !errors.Is(err, slicelet.ErrClosed) {
-			return err
-		}
-	}
-	return nil
+	return e.owned(ctx, name)
 }
 
 // behind are the subscribers that have an older generation than g, and are not held.

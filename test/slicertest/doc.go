@@ -19,7 +19,7 @@
 // order of name, whenever one comes or begins to drain. From then on they move only by Assign, by
 // Expire, which is the death of a task, and by drains: a task that drains gives its keys to the others,
 // so that programs end as they do in earnest. Jobs exist as soon as they are named. They are in
-// affinity mode, with the defaults of a job's config otherwise.
+// affinity mode, unless the test says otherwise, with the defaults of a job's config.
 //
 // Servers of the test listen on the Env's network (Listen) or on a real one, as they like.
 // DialOptions and DialContext lead to the former. Loopback is for programs of their own.
@@ -29,6 +29,20 @@
 // While an assignment spreads, some have it and others do not. Hold keeps one clerk or slicelet at
 // what it has, so that a test sees a client that is behind its servers, or a server that is behind its
 // clients, for as long as it likes.
+//
+// # Consistent mode
+//
+// Consistent puts a job into it, and its slicelets get leases of the environment: Assign returns when the change is in
+// force. Lose takes a task's leases away, as they are lost by a process that is stopped for longer than they
+// last, and no lease is lost otherwise, so that a test stops its server where it likes: before a write, say,
+// that the next owner overtakes.
+//
+//	env.Consistent("accounts")
+//	a := env.Slicelet(slicelet.Config{Job: "accounts", Task: "accounts-0"})
+//	...
+//	regain := env.Lose("accounts-0") // a owns nothing, and no handle of it is good
+//	env.Assign("accounts", slicertest.Key("ada", "accounts-1"))
+//	regain()
 //
 // # Time
 //

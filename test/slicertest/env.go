@@ -16,6 +16,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/lease/serve"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"github.com/slicer-project/slicer/slicelet"
 )
@@ -34,19 +35,26 @@ type Env struct {
 	storeID uint64
 	network *network
 	server  *grpc.Server
+	store   *serve.Store // the leases of jobs in consistent mode
 	serving sync.WaitGroup
+	ctx     context.Context // ended by Close
+	stop    context.CancelFunc
 
 	mu        sync.Mutex
 	jobs      map[string]*jobState
 	held      map[string]int // how often Hold holds a subscriber, by name
-	slicelets []ownSlicelet
+	slicelets []*ownSlicelet
+	lines     []*line
 	closers   []func() error
 }
 
 // ownSlicelet is one that Slicelet has made.
 type ownSlicelet struct {
 	*slicelet.Slicelet
-	job string
+	env       *Env
+	job, task string
+	line      *line  // to its leases, nil in affinity mode
+	width     uint64 // how many keys listeners have been told that it owns, in consistent mode
 }
 
 // New starts an environment that ends with the test. What goes wrong in it fails the test.
@@ -68,6 +76,12 @@ func start() *Env {
 		MinTime: 5 * time.Second, PermitWithoutStream: true,
 	}))
 	slicerv1.RegisterSubscriberServiceServer(e.server, subscriberServer{env: e})
+	e.ctx, e.stop = context.WithCancel(context.Background())
+	began := time.Now()
+	e.store, _ = serve.Open(e.ctx, serve.Config{ // nothing is read that could fail
+		Storage: records{}, Terms: e.termsOf, Fresh: true, Clock: func() time.Duration { return time.Since(began) },
+	})
+	e.store.Register(e.server)
 	lis, _ := e.network.listen(distributor) // the network is new
 	e.serve(lis)
 	return e
@@ -105,8 +119,10 @@ func (e *Env) Close() {
 			e.tb.Errorf("slicertest: %v", err)
 		}
 	}
+	e.stop()
 	e.server.Stop()
 	e.serving.Wait()
+	_ = e.store.Close()
 }
 
 // Distributors is for clerk.Config and slicelet.Config, with DialOptions.
@@ -151,7 +167,7 @@ func (e *Env) Loopback() string {
 
 // Slicelet makes a slicelet that the environment closes, and waits until it is ready and all others
 // know of it; one that is Starting it does not wait for. Where the
-// config names no Distributors, they are the environment's; where it names no Address, that is the
+// config names no Distributors, they are the environment's, and so are Leases in a consistent job; where it names no Address, that is the
 // one at which Listen listens.
 func (e *Env) Slicelet(cfg slicelet.Config) *slicelet.Slicelet {
 	e.helper()
@@ -161,14 +177,23 @@ func (e *Env) Slicelet(cfg slicelet.Config) *slicelet.Slicelet {
 	if len(cfg.Distributors)+len(cfg.Backups) == 0 && cfg.Static == nil {
 		cfg.Distributors, cfg.DialOptions = e.Distributors(), append(e.DialOptions(), cfg.DialOptions...)
 	}
+	own := &ownSlicelet{env: e, job: cfg.Job, task: cfg.Task}
+	if cfg.Leases == nil && e.isConsistent(cfg.Job) {
+		cfg.Leases, own.line = e.reader(cfg.Task)
+	}
 	s, err := slicelet.New(cfg)
 	if err != nil {
 		e.fail(err)
 	}
 	e.own(s.Close)
+	own.Slicelet = s
 	e.mu.Lock()
-	e.slicelets = append(e.slicelets, ownSlicelet{s, cfg.Job})
+	e.slicelets = slices.DeleteFunc(e.slicelets, func(o *ownSlicelet) bool { return o.job == own.job && o.task == own.task })
+	e.slicelets = append(e.slicelets, own)
 	e.mu.Unlock()
+	if own.line != nil {
+		s.Listen(own)
+	}
 	if cfg.Starting || cfg.Static != nil {
 		return s
 	}

@@ -53,6 +53,30 @@ func ExampleEnv_Assign() {
 	// assigned
 }
 
+// A server in consistent mode is stopped between its last check and its write, for longer than its
+// lease: what it writes carries the older token, and the store refuses that.
+func ExampleEnv_Lose() {
+	env := slicertest.Start()
+	defer env.Close()
+	env.Consistent("accounts")
+	a := env.Slicelet(slicelet.Config{Job: "accounts", Task: "accounts-0"})
+	b := env.Slicelet(slicelet.Config{Job: "accounts", Task: "accounts-1"})
+	env.Assign("accounts", slicertest.Spread("accounts-0"))
+	h := a.Handle("ada")
+	fmt.Println(h.Owned(), h.AssignedContinuously(), b.IsAffinitized("ada"))
+	regain := env.Lose("accounts-0") // and with it all that it owns
+	fmt.Println(h.AssignedContinuously(), b.IsAffinitized("ada"))
+	env.Assign("accounts", slicertest.Key("ada", "accounts-1"))
+	fmt.Println(b.Handle("ada").FencingToken() > h.FencingToken())
+	regain() // what ada's new owner has not got
+	fmt.Println(h.AssignedContinuously(), a.IsAffinitized("ada"), a.IsAffinitized("bob"))
+	// Output:
+	// true true false
+	// false false
+	// true
+	// false false true
+}
+
 // A client that does not know yet that a key has moved asks the former owner.
 func ExampleEnv_Hold() {
 	env := slicertest.Start()

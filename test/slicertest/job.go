@@ -17,12 +17,15 @@ type jobState struct {
 	name    string
 	storeID uint64
 	places  placement
-	frozen  bool      // the test has said who owns what
-	members []*member // in order of index
-	newest  *assignment.Assignment
-	past    []*assignment.Assignment // oldest first
-	streams []*stream
-	changed chan struct{} // closed and replaced when a subscriber has come, gone or acknowledged
+	frozen  bool // the test has said who owns what
+	// consistent jobs have leases, and inForce is the newest generation that they let tasks believe in.
+	consistent bool
+	inForce    assignment.Generation
+	members    []*member // in order of index
+	newest     *assignment.Assignment
+	past       []*assignment.Assignment // oldest first
+	streams    []*stream
+	changed    chan struct{} // closed and replaced when a subscriber has come, gone or acknowledged
 }
 
 // member is a task of a job.
@@ -93,6 +96,11 @@ func (j *jobState) publish() error {
 	}
 	if len(j.places) == 0 {
 		return nil
+	}
+	for _, c := range j.places {
+		if j.consistent && len(c.tasks) > 1 {
+			return &assignment.FieldError{Field: "tasks of a place", Value: len(c.tasks), Allowed: "1 in a job in consistent mode"}
+		}
 	}
 	a, err := j.places.successor(j.newest, assignment.Header{Job: j.name, StoreID: j.storeID, Generation: j.generation() + 1}, tasks)
 	if err != nil {

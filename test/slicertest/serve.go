@@ -199,6 +199,9 @@ func (j *jobState) frame(s *stream) (*wire.Frame, error) {
 // status is what a subscriber is told besides assignments.
 func (j *jobState) status(s *stream) *slicerv1.Status {
 	m := &slicerv1.Status{TakesReports: true, Mode: slicerv1.Mode_MODE_AFFINITY, ConvergedGeneration: int64(j.converged())}
+	if j.consistent {
+		m.Mode = slicerv1.Mode_MODE_CONSISTENT
+	}
 	for _, o := range j.streams {
 		if o.counts() && o.has < j.generation() && len(m.Stragglers) < wire.MaxStragglers {
 			m.Stragglers = append(m.Stragglers, o.name)

@@ -11,8 +11,13 @@ import (
 	"os"
 	"sync"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/lease"
+	"github.com/slicer-project/slicer/lease/remote"
 	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/test/conformance/line"
 )
@@ -31,6 +36,8 @@ func Slicelet(in io.Reader, out io.Writer) error {
 
 type sliceletDriver struct {
 	s        *slicelet.Slicelet
+	leases   *lease.Reader
+	conns    []*grpc.ClientConn // to where they are had
 	listener listener
 	draining context.CancelFunc
 	drained  chan struct{}
@@ -71,6 +78,29 @@ func (d *sliceletDriver) close() {
 	if d.s != nil {
 		_ = d.s.Close()
 	}
+	if d.leases != nil {
+		_ = d.leases.Close()
+	}
+	for _, c := range d.conns {
+		_ = c.Close()
+	}
+}
+
+// lease opens the way to the leases.
+func (d *sliceletDriver) lease(addrs []string) (err error) {
+	if len(addrs) == 0 {
+		return nil
+	}
+	var conns []grpc.ClientConnInterface
+	for _, addr := range addrs {
+		c, err := grpc.NewClient(addr, append(remote.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+		if err != nil {
+			return err
+		}
+		d.conns, conns = append(d.conns, c), append(conns, c)
+	}
+	d.leases, err = lease.NewReader(lease.Config{Readers: remote.New(conns...), Logger: logger()})
+	return err
 }
 
 func (d *sliceletDriver) do(q line.Request) (r line.Reply, err error) {
@@ -79,8 +109,11 @@ func (d *sliceletDriver) do(q line.Request) (r line.Reply, err error) {
 	}
 	switch q.Op {
 	case "start":
+		if err = d.lease(q.Leases); err != nil {
+			return r, err
+		}
 		d.s, err = slicelet.New(slicelet.Config{
-			Job: q.Job, Task: q.Task, Address: q.Address, Zone: q.Zone, Starting: q.Starting,
+			Leases: d.leases, Job: q.Job, Task: q.Task, Address: q.Address, Zone: q.Zone, Starting: q.Starting,
 			Distributors: q.Distributors, Backups: q.Backups, CacheFile: q.CacheFile, Logger: logger(),
 		})
 		if err == nil {

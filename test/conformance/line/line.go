@@ -25,7 +25,9 @@ type Request struct {
 	ClientID     string   `json:"client_id,omitempty"`
 	Distributors []string `json:"distributors,omitempty"`
 	Backups      []string `json:"backups,omitempty"`
-	CacheFile    string   `json:"cache_file,omitempty"`
+	// Leases are where a slicelet has leases from; without any it has none.
+	Leases    []string `json:"leases,omitempty"`
+	CacheFile string   `json:"cache_file,omitempty"`
 
 	// Keys are those of hash, owns and lookup.
 	Keys []string `json:"keys,omitempty"`

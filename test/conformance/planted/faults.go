@@ -45,6 +45,18 @@ var sliceletFaults = []Fault{
 	{"dies-of-unknown", "ends at a message that it does not know", []string{"unknown-fields"}, []string{"hostile"}},
 	{"any-size", "does not compare the size of chunks with the trailer", []string{"size"}, nil},
 	{"one-sequence", "all reports have one sequence", []string{"report-sequence"}, nil},
+	{"unnamed-session", "opens a lease session without the task's name", []string{"lease"}, nil},
+	{"serves-unclaimed", "owns what an open guard gives it before its claim is granted", []string{"lease"}, []string{"lease-refused"}},
+	{"serves-refused", "takes a claim that was refused for one that is held", []string{"lease-refused"}, nil},
+	{"serves-newest", "owns what the newest assignment gives it, under whatever guard", []string{"lease-generation"}, []string{"lease-fetch", "lease-change"}},
+	{"fetches-newest", "fetches the newest assignment and not the guard's", []string{"lease-fetch"}, nil},
+	{"any-fetch", "uses what Fetch has answered, whatever its generation", []string{"lease-fetch"}, nil},
+	{"no-release", "keeps a guard that is recalled", []string{"lease-change"}, nil},
+	{"breaks-first", "releases the guard before it has the bridge", []string{"lease-change"}, nil},
+	{"serves-moving", "owns keys that move when it has released the guard", []string{"lease-change"}, nil},
+	{"renews-late", "renews its session after the lease time", []string{"lease-renew"}, []string{"lease-change", "lease-generation", "lease-expiry", "lease-fetch", "lease-lost"}},
+	{"outlives-lease", "owns after its lease time has passed", []string{"lease-expiry"}, []string{"lease-lost"}},
+	{"ignores-lost", "goes on when its session is lost", []string{"lease-lost"}, []string{"lease-expiry"}},
 }
 
 var clerkFaults = []Fault{

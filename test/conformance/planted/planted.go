@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+	"google.golang.org/grpc"
 
 	"github.com/slicer-project/slicer/assignment"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -43,6 +44,8 @@ type subscriber struct {
 
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+	leases *leases          // nil without any
+	conn   *grpc.ClientConn // to where they are had
 
 	mu        sync.Mutex
 	held      *assignment.Assignment
@@ -63,6 +66,9 @@ func (p *subscriber) close() {
 		p.cancel()
 	}
 	p.wg.Wait()
+	if p.conn != nil {
+		_ = p.conn.Close()
+	}
 }
 
 func (p *subscriber) do(q line.Request) (r line.Reply, err error) {
@@ -119,6 +125,14 @@ func (p *subscriber) start(q line.Request) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
 	p.load.since = time.Now()
+	if len(q.Leases) > 0 {
+		var err error
+		if p.conn, err = dial(q.Leases[0]); err != nil {
+			return err
+		}
+		p.leases = &leases{p: p, client: slicerv1.NewLeaseServiceClient(p.conn), hands: map[assignment.Generation]*assignment.Assignment{}}
+		p.wg.Go(func() { p.leases.hold(ctx) })
+	}
 	groups := [][]string{q.Distributors}
 	if p.has("two-streams") {
 		groups = nil
@@ -158,7 +172,12 @@ func (p *subscriber) usedLocked() *assignment.Assignment {
 // ownsLocked reports whether the task owns a key.
 func (p *subscriber) ownsLocked(k assignment.SliceKey) bool {
 	a := p.usedLocked()
-	if a == nil || p.status == nil || p.status.GetMode() != slicerv1.Mode_MODE_AFFINITY && !p.has("no-lease") {
+	switch {
+	case a == nil || p.status == nil:
+		return false
+	case p.leases != nil && p.status.GetMode() == slicerv1.Mode_MODE_CONSISTENT:
+		return p.leases.ownsLocked(k)
+	case p.status.GetMode() != slicerv1.Mode_MODE_AFFINITY && !p.has("no-lease"):
 		return false
 	}
 	return p.mine(a.Lookup(k))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/slicer-project/slicer/assignment"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -43,7 +44,7 @@ type Check struct {
 // Checks are those of a role, in the order in which a new implementation comes to meet them.
 func Checks(r Role) []Check {
 	if r == Slicelet {
-		return append(common(), sliceletChecks()...)
+		return append(append(common(), sliceletChecks()...), leaseChecks()...)
 	}
 	return append(common(), clerkChecks()...)
 }
@@ -56,6 +57,7 @@ const (
 	refSubscriber = "deploy/docs/CONFORMANCE.md#subscribers"
 	refSlicelet   = "deploy/docs/CONFORMANCE.md#slicelets"
 	refClerk      = "deploy/docs/CONFORMANCE.md#clerks"
+	refLeases     = "deploy/docs/CONFORMANCE.md#leases"
 	refDriver     = "deploy/docs/CONFORMANCE.md#the-driver"
 )
 
@@ -159,6 +161,8 @@ func show(m any) string {
 		if c := m.GetChunk(); c != nil {
 			return fmt.Sprintf("chunk of %d bytes", len(c.GetData()))
 		}
+		return oneLine(prototext.MarshalOptions{}.Format(m))
+	case proto.Message:
 		return oneLine(prototext.MarshalOptions{}.Format(m))
 	}
 	return fmt.Sprint(m)

@@ -23,9 +23,13 @@ type server struct {
 	lis  *listener
 	grpc *grpc.Server
 	done chan struct{}
+	// leases are those of jobs in consistent mode.
+	leases *leases
 
 	mu      sync.Mutex
-	refuse  error // of streams to come, once their hello is there
+	fetches []*slicerv1.FetchRequest
+	serves  *assignment.Assignment // what Fetch answers with
+	refuse  error                  // of streams to come, once their hello is there
 	arrived []*watch
 	refused []time.Time // hellos that were refused
 	unknown string      // a method called that there is not
@@ -40,13 +44,14 @@ func newServer(t *T, name string) *server {
 	if err != nil {
 		panic(trouble{err})
 	}
-	s := &server{t: t, name: name, lis: lis, done: make(chan struct{}), changed: make(chan struct{})}
+	s := &server{t: t, name: name, lis: lis, done: make(chan struct{}), changed: make(chan struct{}), leases: newLeases(t)}
 	s.grpc = grpc.NewServer(
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: leastPing, PermitWithoutStream: true}),
 		grpc.UnknownServiceHandler(s.unknownMethod),
 		grpc.WaitForHandlers(true),
 	)
 	slicerv1.RegisterSubscriberServiceServer(s.grpc, s)
+	slicerv1.RegisterLeaseServiceServer(s.grpc, s.leases)
 	go func() {
 		defer close(s.done)
 		_ = s.grpc.Serve(lis)
@@ -168,6 +173,35 @@ func (s *server) Watch(stream grpc.BidiStreamingServer[slicerv1.WatchRequest, sl
 		w.close()
 	}()
 	return err
+}
+
+// serve has Fetch answer with an assignment, whichever is asked for.
+func (s *server) serve(a *assignment.Assignment) { s.update(func() { s.serves = a }) }
+
+// fetched is the last request of Fetch, nil if there was none.
+func (s *server) fetched() *slicerv1.FetchRequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.fetches) == 0 {
+		return nil
+	}
+	return s.fetches[len(s.fetches)-1]
+}
+
+// Fetch is SubscriberService's.
+func (s *server) Fetch(q *slicerv1.FetchRequest, stream grpc.ServerStreamingServer[slicerv1.WatchResponse]) error {
+	s.t.note("%s gets Fetch %s", s.name, show(q))
+	var a *assignment.Assignment
+	s.update(func() { s.fetches, a = append(s.fetches, q), s.serves })
+	if a == nil {
+		return status.Error(codes.NotFound, "there is no such assignment")
+	}
+	for m := range whole(a).Responses() {
+		if err := stream.Send(m); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // watch is one stream of a subscriber.

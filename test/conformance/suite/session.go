@@ -104,6 +104,9 @@ func (t *T) start(c startConfig) *session {
 	q := line.Request{Op: "start", Job: job, Distributors: addrs(c.distributors), Backups: addrs(c.backups), CacheFile: c.cacheFile, Zone: zone}
 	if t.role == Slicelet {
 		q.Task, q.Address, q.Starting = me, myAddress, c.starting
+		if c.leases != nil {
+			q.Leases = addrs(c.leases)
+		}
 	} else {
 		q.ClientID = cmp.Or(c.clientID, clientID)
 	}
@@ -114,6 +117,7 @@ func (t *T) start(c startConfig) *session {
 // startConfig is what start is given besides names.
 type startConfig struct {
 	distributors, backups []*server
+	leases                []*server // where leases are had, nil for a slicelet without
 	cacheFile             string
 	clientID              string // of a clerk; empty for the usual one
 	starting              bool

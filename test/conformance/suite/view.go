@@ -54,16 +54,22 @@ func (s *session) view(a *assignment.Assignment) (differs string) {
 
 // ownership compares which keys the task owns.
 func (s *session) ownership(a *assignment.Assignment, keys []string) (differs string) {
-	owned := s.do(line.Request{Op: "owns", Keys: keys}).Owned
-	if len(owned) != len(keys) {
-		s.t.faultAt(refDriver, fmt.Sprintf("whether %d keys are owned", len(keys)), fmt.Sprintf("of %d", len(owned)))
-	}
+	owned := s.owns(keys)
 	for i, k := range keys {
 		if want := a != nil && owns(a, me, k); owned[i] != want {
 			return fmt.Sprintf("owned=%t for key %q (slice key %s), which is %t by the assignment", owned[i], k, assignment.KeyOf(k), want)
 		}
 	}
 	return ""
+}
+
+// owns asks for each of the keys whether the task owns it.
+func (s *session) owns(keys []string) []bool {
+	owned := s.do(line.Request{Op: "owns", Keys: keys}).Owned
+	if len(owned) != len(keys) {
+		s.t.faultAt(refDriver, fmt.Sprintf("whether %d keys are owned", len(keys)), fmt.Sprintf("of %d", len(owned)))
+	}
+	return owned
 }
 
 // wantView expects the implementation to go by an assignment now.

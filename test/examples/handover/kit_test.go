@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/test/slicertest"
@@ -20,8 +21,11 @@ type unit struct {
 	client Client
 }
 
-func newUnit(t *testing.T) *unit {
+func newUnit(t *testing.T, mode assignment.Mode) *unit {
 	u := &unit{T: t, env: slicertest.New(t)}
+	if mode == assignment.Consistent {
+		u.env.Consistent("entries")
+	}
 	u.client.HTTP.Transport = u.transport()
 	t.Cleanup(u.client.HTTP.CloseIdleConnections)
 	u.client.Clerk = u.env.Clerk(clerk.Config{Job: "entries"})
@@ -77,7 +81,7 @@ func (u *unit) get(key string, want uint64) {
 // An entry is where its key is when Assign returns: the listener has fetched it.
 func TestUnitEntriesMoveWithTheirKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := newUnit(t)
+		u := newUnit(t, assignment.Affinity)
 		u.server("entries-0")
 		u.server("entries-1")
 		for n, task := range []string{"entries-0", "entries-1", "entries-1", "entries-0"} {
@@ -93,7 +97,7 @@ func TestUnitEntriesMoveWithTheirKeys(t *testing.T) {
 // A client that asks the former owner is sent on, and waits until it has heard who has the key.
 func TestUnitClientBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := newUnit(t)
+		u := newUnit(t, assignment.Affinity)
 		u.server("entries-0")
 		u.server("entries-1")
 		u.client.Clerk = u.env.Clerk(clerk.Config{Job: "entries", ClientID: "late"})
@@ -113,7 +117,7 @@ func TestUnitClientBehind(t *testing.T) {
 // A server that drains goes with nothing.
 func TestUnitDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := newUnit(t)
+		u := newUnit(t, assignment.Affinity)
 		drain := u.server("entries-0")
 		for i := range 50 {
 			u.put(fmt.Sprint(i), uint64(i))
@@ -123,5 +127,30 @@ func TestUnitDrain(t *testing.T) {
 		for i := range 50 {
 			u.get(fmt.Sprint(i), uint64(i))
 		}
+	})
+}
+
+// In consistent mode a server that has lost its lease refuses, as the entry may have changed elsewhere;
+// what it had is fetched from it all the same, since it still has it in memory.
+func TestUnitConsistent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := newUnit(t, assignment.Consistent)
+		u.server("entries-0")
+		u.server("entries-1")
+		u.env.Assign("entries", slicertest.Key("ada", "entries-0"))
+		u.put("ada", 1)
+		regain := u.env.Lose("entries-0")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if n, ok, err := u.client.Get(ctx, "ada"); err == nil {
+			t.Errorf("ada is %d, %t from a server without a lease", n, ok)
+		}
+		u.env.Assign("entries", slicertest.Key("ada", "entries-1"))
+		u.get("ada", 1)
+		u.put("ada", 2)
+		regain()
+		u.get("ada", 2)
+		u.env.Assign("entries", slicertest.Key("ada", "entries-0"))
+		u.get("ada", 2)
 	})
 }
