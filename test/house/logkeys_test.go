@@ -57,6 +57,7 @@ func TestLogKeysCanFail(t *testing.T) {
 		func f() {
 			log.Warn("m", "a", 1, "why", err)
 			c.say(levelInfo, "m", "b", x.err.Error())
+			c.complain(now, key, "m", "h", 1)
 			m.say(task, "%s", "not a key", 1)
 			log.Log(ctx, level, "m", "g", 1)
 			log.With("c", 1).Info("m")
@@ -65,7 +66,7 @@ func TestLogKeysCanFail(t *testing.T) {
 			http.Error(w, "not a key", 500)
 			slog.LogAttrs(ctx, l, "m")
 		}`)
-	if s := fmt.Sprint(got); s != "[{a x.go:3:4 false} {why x.go:3:4 true} {b x.go:4:4 true} {g x.go:6:4 false} {c x.go:7:4 false} {d x.go:8:11 true} {e x.go:9:13 false} {f x.go:9:13 true}]" {
+	if s := fmt.Sprint(got); s != "[{a x.go:3:4 false} {why x.go:3:4 true} {b x.go:4:4 true} {h x.go:5:4 false} {g x.go:7:4 false} {c x.go:8:4 false} {d x.go:9:11 true} {e x.go:10:13 false} {f x.go:10:13 true}]" {
 		t.Error(s)
 	}
 }
@@ -140,6 +141,8 @@ func logKeys(t *testing.T, name string, source any) (found []logKey) {
 					pairs(n.Pos(), args[1:])
 				case name == "say" && len(args) > 3 && isLevel(args[0]): // generate.Core's and fanout.Job's
 					pairs(n.Pos(), args[2:])
+				case name == "complain" && len(args) > 4: // fanout.Job's
+					pairs(n.Pos(), args[3:])
 				case name == "Log" && len(args) > 4:
 					pairs(n.Pos(), args[3:])
 				case name == "With" && len(args)%2 == 0:

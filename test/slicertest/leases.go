@@ -43,7 +43,7 @@ func (e *Env) Consistent(job string) {
 
 // Leases are those of one process, for slicelet.Config.Leases: for slicelets that the
 // test or its program makes itself. Slicelet has one of its own for each that it makes. The
-// environment closes it. The task is whom Lose names.
+// environment closes it. The task is the one that Lose names.
 func (e *Env) Leases(task string) *lease.Reader {
 	e.helper()
 	r, _ := e.reader(task)
