@@ -53,6 +53,9 @@ func TestOlderGenerationsAreShared(t *testing.T) {
 		for range 20 {
 			fetch(gone, 13)
 		}
+		if n := asked(); n != 2 {
+			t.Errorf("%d are read, want 2", n)
+		}
 		for g := assignment.Generation(14); g < 39; g++ {
 			others = append(others, fetch(t.Context(), g))
 		}
