@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -102,6 +104,9 @@ func (v adminService) ExplainKey(ctx context.Context, m *slicerv1.ExplainKeyRequ
 		return nil, statusOf(err)
 	}
 	a, err := home.backend.Read(ctx, job.Config.Name)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, status.Errorf(codes.NotFound, "job %q: it has no assignment yet", job.Config.Name)
+	}
 	if err != nil {
 		return nil, statusOf(err)
 	}

@@ -222,8 +222,13 @@ func Explain(err error) error {
 		return fmt.Errorf("%w: it ended the stream", kind)
 	}
 	text := assignment.Clip(s.Message(), maxRefusal)
-	if strings.Contains(text, "error reading server preface: EOF") {
+	switch {
+	case strings.Contains(text, "error reading server preface: EOF"):
 		text += " (does it want TLS?)"
+	case strings.Contains(text, "first record does not look like a TLS handshake"):
+		text += " (it does not speak TLS)"
+	case strings.Contains(text, "looked like an HTTP/1.1 header"):
+		text += " (it speaks HTTP/1.1, as the port of --http does)"
 	}
 	return fmt.Errorf("%w: %s", kind, text)
 }

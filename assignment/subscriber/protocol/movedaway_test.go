@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -131,10 +132,17 @@ func TestComeBackIsBounded(t *testing.T) {
 	}
 }
 
-// A server that wants TLS ends a connection without it, which gRPC reports as an EOF.
-func TestExplainNamesTLS(t *testing.T) {
-	err := Explain(status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`))
-	if !errors.Is(err, ErrUnavailable) || !strings.HasSuffix(err.Error(), "(does it want TLS?)") {
-		t.Error(err)
+// A server that wants TLS ends a connection without it, which gRPC reports as an EOF. What gRPC
+// says of the other mistakes does not say what is wrong either.
+func TestExplainNamesWhatAnswers(t *testing.T) {
+	for desc, want := range map[string]string{
+		`error reading server preface: EOF`: "(does it want TLS?)",
+		`transport: authentication handshake failed: tls: first record does not look like a TLS handshake`:                                                         "(it does not speak TLS)",
+		`error reading server preface: http2: failed reading the frame payload: http2: frame too large, note that the frame header looked like an HTTP/1.1 header`: "(it speaks HTTP/1.1, as the port of --http does)",
+	} {
+		err := Explain(status.Error(codes.Unavailable, fmt.Sprintf("connection error: desc = %q", desc)))
+		if !errors.Is(err, ErrUnavailable) || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 }

@@ -65,7 +65,7 @@ With --policy the file decides in place of the assigner's policy, here, with the
 the server has of the job: to try a policy before it is put in force.`,
 		Example: `  slicerctl access check my-job --verb own --as spiffe://corp/ns/web/task/web-3 --task web-3
   slicerctl access check my-job --verb configure --as spiffe://corp/ns/web/deployer --policy new.yaml
-  slicerctl --tls-cert server.pem --tls-key server.key --tls-ca ca.pem access check my-job --verb own`,
+  slicerctl --tls-cert server.pem --tls-key server.key --tls-ca ca.pem access check my-job --verb own --task web-3`,
 		Args:              run.Args("JOB"),
 		ValidArgsFunction: a.complete(jobs),
 	}
@@ -96,7 +96,7 @@ the server has of the job: to try a policy before it is put in force.`,
 	}
 	cmd.Flags().StringVar(&as, "as", "", "`identity` that is asked about, such as spiffe://corp/ns/web/deployer; without it that of the certificate that slicerctl shows")
 	cmd.Flags().StringVar(&verb, "verb", "", "own, watch, read, order or configure")
-	cmd.Flags().StringVar(&task, "task", "", "with --verb own: the `name` of the task that it wants to be")
+	cmd.Flags().StringVar(&task, "task", "", "with --verb own: the `name` of the task that it wants to be; without it no pattern with {task} fits")
 	cmd.Flags().StringVar(&file, "policy", "", "`file` with a policy to decide by")
 	return cmd
 }
@@ -182,6 +182,9 @@ func (v *accessOut) tell(w io.Writer, asJSON bool) error {
 		}
 		if v.Rule != "" {
 			fmt.Fprintf(w, " (%s)", v.Rule)
+		}
+		if !v.Allowed && v.Verb == assignment.Own.String() && v.Task == "" {
+			fmt.Fprint(w, "; no pattern with {task} fits without --task")
 		}
 		if v.NoJob {
 			fmt.Fprint(w, "; there is no such job, so the policy alone decides")

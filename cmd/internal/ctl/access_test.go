@@ -35,6 +35,8 @@ func TestAccessCheck(t *testing.T) {
 			"yes: spiffe://corp/ns/web/task/a may own job web as task a (access of the job, own: spiffe://corp/ns/web/task/{task})\n", ""},
 		{"web --verb own --as spiffe://corp/ns/web/task/a --task b --policy " + policy, 1,
 			"no: spiffe://corp/ns/web/task/a may not own job web as task b (access of the job, no pattern)\n", ""},
+		{"web --verb own --as spiffe://corp/ns/web/task/a --policy " + policy, 1,
+			"no: spiffe://corp/ns/web/task/a may not own job web (access of the job, no pattern); no pattern with {task} fits without --task\n", ""},
 		{"web --verb order --as spiffe://corp/root --policy " + policy, 0, "yes: spiffe://corp/root may order job web (policy admin: spiffe://corp/root)\n", ""},
 		{"later --verb watch --as spiffe://corp/bob --policy " + policy, 0, "yes: spiffe://corp/bob may watch job later (policy jobs, watch: spiffe://corp/**); there is no such job, so the policy alone decides\n", ""},
 		{"later --verb watch", 0, "yes: anonymous may watch job later (no policy); there is no such job, so the policy alone decides\n", ""},
@@ -68,5 +70,15 @@ func TestAccessCheck(t *testing.T) {
 	if err := json.Unmarshal([]byte(w.must("job", "get", "web", "--json")), &job); err != nil || job.MaxTasks != 10000 || job.CreatedBy != "anonymous" ||
 		len(job.Access) != 2 || job.Access["own"][0] != "spiffe://corp/ns/web/task/{task}" {
 		t.Errorf("job get: %+v, %v", job, err)
+	}
+}
+
+// TestExplainUnassigned: explain says of a job without tasks what lookup says.
+func TestExplainUnassigned(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.apply("name: web\n")
+	if r := w.ctl("explain", "web", "ada"); r.code != 3 || r.errs != "slicerctl: job \"web\": it has no assignment yet\n" {
+		t.Errorf("%+v", r)
 	}
 }

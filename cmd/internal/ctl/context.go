@@ -122,6 +122,9 @@ func (v *edited) print(w io.Writer) {
 }
 
 func unknownContext(name, path string, c *contexts.Config) error {
+	if len(c.Contexts) == 0 {
+		return notFoundf("there is no context %q, as there is none in %s: slicerctl context set makes one", name, path)
+	}
 	return notFoundf("there is no context %q in %s: want one of: %s", name, path, c.Known())
 }
 

@@ -58,7 +58,7 @@ func TestContextEdits(t *testing.T) {
 		out  string // FILE stands for the config file
 		errs string
 	}{
-		{"context use dev", 3, "", "slicerctl: there is no context \"dev\" in FILE: want one of: there is none\n"},
+		{"context use dev", 3, "", "slicerctl: there is no context \"dev\", as there is none in FILE: slicerctl context set makes one\n"},
 		{"context set dev --tls-ca ca.crt", 2, "", "slicerctl: --server: missing, a new context needs it\n"},
 		{"context set dev", 2, "", "slicerctl context set: nothing is given to set: want --server, --tls-cert with --tls-key, or --tls-ca\n"},
 		{"context set dev --server dev", 2, "", "slicerctl: --server: \"dev\" is not allowed: want host:port to connect to, with a port of 1 to 65535\n"},
@@ -169,7 +169,7 @@ func TestContextBadFiles(t *testing.T) {
 	if r := alone("--config", missing, "job", "list"); r.code != 3 || r.errs != "slicerctl: SLICER_CONTEXT: there is no context \"b\" in "+missing+": want one of: a\n" {
 		t.Errorf("a context that is not there: %+v", r)
 	}
-	if r := alone("job", "list"); r.code != 3 || r.errs != "slicerctl: SLICER_CONTEXT: there is no context \"b\" in a config file: want one of: there is none\n" {
+	if r := alone("job", "list"); r.code != 3 || r.errs != "slicerctl: SLICER_CONTEXT: there is no context \"b\", as there is none in a config file: slicerctl context set makes one\n" {
 		t.Errorf("a context without a file: %+v", r)
 	}
 }

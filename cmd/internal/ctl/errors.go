@@ -95,6 +95,8 @@ func transport(why string) string {
 	switch {
 	case why == "error reading server preface: EOF":
 		why += "; does it want TLS (--tls-ca)?"
+	case strings.Contains(why, "first record does not look like a TLS handshake"):
+		why = "it does not speak TLS: leave out --tls-ca and --tls-cert, or name another server"
 	case strings.Contains(why, "looked like an HTTP/1.1 header"):
 		why = "it speaks HTTP/1.1, as the port of --http does"
 	}

@@ -230,6 +230,7 @@ func TestExplain(t *testing.T) {
 	}{
 		{status.Error(codes.Unavailable, dial), "cannot reach slicer:4720: dial tcp 127.0.0.1:1: connect: connection refused (--server says where a Distributor is)", 4},
 		{status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`), "cannot reach slicer:4720: error reading server preface: EOF; does it want TLS (--tls-ca)? (--server says where a Distributor is)", 4},
+		{status.Error(codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: tls: first record does not look like a TLS handshake"`), "cannot reach slicer:4720: it does not speak TLS: leave out --tls-ca and --tls-cert, or name another server (--server says where a Distributor is)", 4},
 		{status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: http2: failed reading the frame payload: http2: frame too large, note that the frame header looked like an HTTP/1.1 header"`), "cannot reach slicer:4720: it speaks HTTP/1.1, as the port of --http does (--server says where a Distributor is)", 4},
 		{status.Error(codes.Unavailable, "name resolver error: produced zero addresses"), "cannot find slicer:4720: there is no address of that name", 4},
 		{status.Error(codes.Unavailable, "no assigner is connected"), "slicer:4720 cannot answer now: no assigner is connected", 4},

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk/front"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	"github.com/slicer-project/slicer/cmd/internal/sidecar"
@@ -120,6 +121,23 @@ func (f *sidecarFlags) jobOf(rules *front.Rules) (string, error) {
 	return f.job, nil
 }
 
+// named turns an error about what a slicelet is given into one that names its flag.
+func named(err error) error {
+	var of *assignment.FieldError
+	if !errors.As(err, &of) {
+		return err
+	}
+	switch of.Field {
+	case "job name":
+		return run.Usagef("--job: %w", err)
+	case "task name":
+		return run.Usagef("--task: %w", err)
+	case "task address":
+		return run.Usagef("--advertise: %w", err)
+	}
+	return err
+}
+
 // serve is the process of a sidecar from its flags to its end.
 func (f *sidecarFlags) serve(cmd *cobra.Command, rules front.Rules) error {
 	f.all.TLS.AnyClient = false
@@ -162,7 +180,7 @@ func (f *sidecarFlags) serve(cmd *cobra.Command, rules front.Rules) error {
 	}
 	s, err := sidecar.New(*cfg)
 	if err != nil {
-		return err
+		return named(err)
 	}
 	s.SetKeys(keys)
 	p.Rereads(func() {

@@ -236,3 +236,17 @@ func TestSidecarFlags(t *testing.T) {
 		}
 	}
 }
+
+// TestSidecarNames: so does what the slicelet refuses.
+func TestSidecarNames(t *testing.T) {
+	for args, want := range map[string]string{
+		"--job=Web --task=a --listen=127.0.0.1:0":                "\nslicerproxy: --job: job name: \"Web\" is not allowed",
+		"--job=web --task=a/b --listen=127.0.0.1:0":              "\nslicerproxy: --task: task name: \"a/b\" is not allowed",
+		"--job=web --task=a --listen=127.0.0.1:0 --advertise=:0": "\nslicerproxy: --advertise: ",
+	} {
+		code, _, errs := runtest.Execute(proxyd.Command(), strings.Fields(args+" --upstream=127.0.0.1:1 --distributors=127.0.0.1:1 --http=")...)
+		if code != run.ExitUsage || !strings.Contains("\n"+errs, want) {
+			t.Errorf("%s: exit %d, %q; want 2, %q", args, code, errs, want)
+		}
+	}
+}

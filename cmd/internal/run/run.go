@@ -19,10 +19,12 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/slicer-project/slicer/assignment"
 )
@@ -88,7 +90,7 @@ func prepare(root *cobra.Command) {
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.InitDefaultCompletionCmd() // now, so that it has the same manners
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return Usagef("%w (see %s --help)", err, c.CommandPath())
+		return Usagef("%w (see %s --help)", wrongValue(err), c.CommandPath())
 	})
 	// A command that is there for its subcommands does not run by itself.
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
@@ -104,6 +106,23 @@ func prepare(root *cobra.Command) {
 		}
 	}
 	walk(root)
+}
+
+// wrongValue says of a flag's value what is allowed, where pflag says what failed in parsing it.
+func wrongValue(err error) error {
+	var v *pflag.InvalidValueError
+	if !errors.As(err, &v) || errors.Is(err, strconv.ErrRange) {
+		return err
+	}
+	allowed := map[string]string{
+		"bool": "true or false", "duration": "a duration, such as 5s or 500ms", "float64": "a number",
+		"int": "a whole number", "int32": "a whole number", "int64": "a whole number",
+		"uint": "a whole number, 0 or more", "uint32": "a whole number, 0 or more", "uint64": "a whole number, 0 or more",
+	}[v.GetFlag().Value.Type()]
+	if allowed == "" {
+		return err
+	}
+	return fmt.Errorf("--%s: %q is not allowed: want %s", v.GetFlag().Name, v.GetValue(), allowed)
 }
 
 func unknownSubcommand(c *cobra.Command, args []string) error {

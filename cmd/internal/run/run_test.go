@@ -29,6 +29,7 @@ func sample(err error) *cobra.Command {
 	group := &cobra.Command{Use: "group"}
 	leaf := &cobra.Command{Use: "leaf A B...", Args: run.Args("A", "B..."), RunE: func(*cobra.Command, []string) error { return err }}
 	leaf.Flags().Int("count", 1, "how many")
+	leaf.Flags().Duration("for", 0, "how long")
 	group.AddCommand(leaf)
 	root.AddCommand(group)
 	return root
@@ -55,7 +56,8 @@ func TestExecute(t *testing.T) {
 		{args: []string{"group", "leaf", "a", "b"}, err: errors.New("two\nlines"), code: 1, errs: "tool: two; lines\n"},
 		{args: []string{"group", "leaf", "a", "b"}, err: coded{errors.New("seven")}, code: 7, errs: "tool: seven\n"},
 		{args: []string{"group", "leaf", "a"}, code: 2, errs: "tool group leaf: B is missing (usage: tool group leaf A B...)\n"},
-		{args: []string{"group", "leaf", "a", "b", "--count", "x"}, code: 2, errs: `tool: invalid argument "x" for "--count" flag: strconv.ParseInt: parsing "x": invalid syntax (see tool group leaf --help)` + "\n"},
+		{args: []string{"group", "leaf", "a", "b", "--count", "x"}, code: 2, errs: `tool: --count: "x" is not allowed: want a whole number (see tool group leaf --help)` + "\n"},
+		{args: []string{"group", "leaf", "a", "b", "--for", "5"}, code: 2, errs: `tool: --for: "5" is not allowed: want a duration, such as 5s or 500ms (see tool group leaf --help)` + "\n"},
 		{args: []string{"group", "leaf", "--nope"}, code: 2, errs: "tool: unknown flag: --nope (see tool group leaf --help)\n"},
 		{args: []string{"grp"}, code: 2, errs: `tool: unknown command "grp" for tool, did you mean group? (see tool --help)` + "\n"},
 		{args: []string{"group", "lef"}, code: 2, errs: `tool: unknown command "lef" for tool group, did you mean leaf? (see tool group --help)` + "\n"},
