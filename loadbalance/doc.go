@@ -34,7 +34,8 @@
 //     What all of the load has changed by is taken off first. Each slice's
 //     smoothing adapts to whether its errors keep their sign, a jump is believed
 //     at once as far as jumps have been found to last, if it is no chance, where
-//     many small slices take more evidence than few large ones, and where
+//     many small slices take more evidence than few large ones. Where much more of
+//     the load is elsewhere than usual all levels count for less, and where
 //     measurements foretell little the width of a slice counts instead.
 //   - It moves nothing while the imbalance is within a band, and then splits, merges
 //     and drops nothing either unless there is much of it (rest.go). The band is wider,

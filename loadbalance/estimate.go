@@ -111,6 +111,9 @@ type trust struct {
 	// sigma is by how many standard deviations of what is counted a load must have changed to
 	// count as a change, where it is at least large; that is a tenth of what a task carries.
 	sigma, large float64
+	// usual is how much of the load is found elsewhere than foretold, beyond chance, and
+	// surprise how much more than twice that was in the last measurement.
+	usual, surprise float64
 	// pace is the share of memory, and tempo that of unhurried, that a round takes, at most 1.
 	pace, tempo float64
 }
@@ -175,6 +178,7 @@ func (s *smoother) update(rate, width []float64, weight, small float64) {
 	}
 	s.trust.rounds = min(s.trust.rounds+1, 1<<20)
 	s.scale(s.common(rate))
+	s.surprise(rate, total)
 	s.judge(rate, total)
 	s.compare(rate, width, total/known, small*total)
 	lasting := s.trust.lasting()
@@ -272,6 +276,40 @@ func (s *smoother) common(rate []float64) float64 {
 		return 1
 	}
 	return min(max(middle, 1/mostCommon), mostCommon)
+}
+
+const (
+	// littleSurprise is the share of the load that may be elsewhere without the levels of
+	// slices being doubted that have not evidently jumped.
+	littleSurprise = .1
+	usualWeight    = .1
+	// unsurprised is how many rounds it takes to know what is usual.
+	unsurprised = 10
+)
+
+// surprise finds out how much of the load is elsewhere than foretold, beyond what chance
+// does and what is usual. Then most slices have changed, also those that are too small to
+// prove it one by one, and what is known of them is worth that much less. Where load is
+// elsewhere in every round it is usual, and nothing follows from it.
+func (s *smoother) surprise(rate []float64, total float64) {
+	t := &s.trust
+	off, chance := 0.0, 0.0
+	for i, x := range rate {
+		c := &s.cells[i]
+		if x != x || c.age == 0 {
+			continue
+		}
+		off += math.Abs(sane(x) - c.level)
+		chance += math.Sqrt(sliceNoise*c.level*sliceNoise*c.level + max(t.scale, t.count)*c.level)
+	}
+	// The mean deviation is .8 of the standard deviation, and what is somewhere else is
+	// missed where it was.
+	elsewhere := max(off-.8*chance, 0) / (2 * total)
+	t.surprise = 0
+	if t.rounds > unsurprised {
+		t.surprise = min(max(elsewhere-2*t.usual, 0), 1)
+	}
+	t.usual += max(usualWeight, 1/float64(t.rounds)) * (elsewhere - t.usual)
 }
 
 // scale multiplies all that is known.
@@ -393,6 +431,9 @@ func (t *trust) step(c *estimate, x, weight, lasting float64) (excess, level flo
 		*c = estimate{level: level + lasting*err, gain: c.gain, peak: c.peak, from: level, leap: err, age: age, fromAge: c.age}
 		return excess, level
 	}
+	if t.surprise > littleSurprise {
+		c.age = min(c.age, int32(1/t.surprise))
+	}
 	c.age = min(c.age+1, 1<<20)
 	if c.gain == 0 {
 		c.gain = weight
@@ -406,7 +447,11 @@ func (t *trust) step(c *estimate, x, weight, lasting float64) (excess, level flo
 	c.gain = min(max(c.gain, min(weight*slowest, t.pace)), 1)
 	c.mean += trackWeight * (err*err - c.mean)
 	c.last = err
-	c.level += max(min(c.gain, t.surest(level)), 1/float64(c.age)) * err
+	gain := max(min(c.gain, t.surest(level)), 1/float64(c.age))
+	if t.surprise > littleSurprise {
+		gain = max(gain, t.surprise)
+	}
+	c.level += gain * err
 	return excess, level
 }
 

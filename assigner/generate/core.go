@@ -30,6 +30,9 @@ const (
 	straysFor = 30 * time.Second
 	// earlyLeast is the least time from a round by load to an early one.
 	earlyLeast = time.Second
+	// uneven is how many times the imbalance that a round leaves is what it finds where
+	// the next is held after .4 of the interval, at most mostHurried times in a row.
+	uneven, mostHurried = 1.15, 2
 	// warmSteps is in how many steps new tasks warm up, if rounds by load are rarer.
 	warmSteps = 5
 	// holdFor is how long a round is put off that may not be held.

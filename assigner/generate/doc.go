@@ -11,7 +11,8 @@
 // A job is decided on at once when a task came, went or drains, and for the sake of
 // load at its balancing interval, or early: when the last two reports of a task agree
 // that it carries far more than the last round foretold, a round is held on the newest
-// reports alone. Every round says why it was held, what
+// reports alone. The round after one that found much more imbalance than it leaves is
+// held after .4 of the interval. Every round says why it was held, what
 // it decided and for what reason, or why it did nothing.
 //
 // The caller's part, for a Core c of a job, with a lock around c:

@@ -14,6 +14,7 @@ type schedule struct {
 	running   bool
 	hurry     Reason        // a round is due at once, for this reason
 	roundAt   time.Duration // when the next balancing round is due
+	hurried   int           // how many in a row were due before their time
 	roundLast time.Duration // when loads were last taken in
 	decided   time.Duration // when a round was last carried out
 	warming   bool          // that has given new tasks only a part of their share
@@ -88,6 +89,20 @@ func (s *schedule) calm(now, interval time.Duration, early bool) {
 	}
 	s.earlyGap = max(gap, earlyLeast)
 	s.early, s.earlyFrom = "", now+s.earlyGap
+}
+
+// next makes the next balancing round due, after one that has answered the newest loads.
+// Where that found them uneven they have changed just now, and it had little to go by: the
+// next is held sooner, but not always, as uneven is what some loads are in every round.
+func (s *schedule) next(now, interval time.Duration, uneven bool) {
+	s.roundLast, s.roundAt = now, now+interval
+	switch {
+	case !uneven:
+		s.hurried = 0
+	case s.hurried < mostHurried:
+		s.hurried++
+		s.roundAt = now + interval*2/5
+	}
 }
 
 // noteRunning keeps since when a task is there to own a first assignment.

@@ -316,7 +316,7 @@ func (c *Core) complete(d *Planned) {
 	c.rounds.balance = d.Out.State
 	c.sched.decided, c.sched.warming = c.now.Mono, loadbalance.Warming(d.in)
 	if !d.in.MembershipOnly {
-		c.sched.roundLast, c.sched.roundAt = c.now.Mono, c.now.Mono+c.store.interval()
+		c.sched.next(c.now.Mono, c.store.interval(), d.Out.Stats.ImbalanceBefore > uneven*d.Out.Stats.ImbalanceAfter)
 		c.sched.calm(c.now.Mono, c.store.interval(), d.Why == ReasonEarly)
 		c.members.meter.begin(c.members.has)
 	}
