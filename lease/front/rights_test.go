@@ -114,7 +114,7 @@ func (g *guarded) as(identity string, at int) slicerv1.LeaseServiceClient {
 // A session takes part in those jobs that its holder may own, as the task that it says it is.
 func TestOwnersAlone(t *testing.T) {
 	t.Parallel()
-	g := newGuarded(t)
+	g := newGuardedFor(t, time.Minute) // nothing is to run out however slow the machine is
 	for _, x := range []struct {
 		name, identity, job, task string
 		code                      codes.Code

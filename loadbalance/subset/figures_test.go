@@ -1,9 +1,12 @@
 package subset
 
 import (
+	"flag"
 	"math"
 	"testing"
 )
+
+var whole = flag.Bool("figures.whole", false, "measure over the whole grid, as .ci/run does, also where that takes longest")
 
 // A figure is a value from the design's table of properties, as rounded there,
 // and how far from it a measurement may be: half of the last place where it
@@ -48,6 +51,15 @@ func TestTableOfProperties(t *testing.T) {
 	} {
 		t.Run(c.a.Name(), func(t *testing.T) {
 			t.Parallel()
+			if NeedsFrontends(c.a) && !*whole { // each M from the beginning: as long as all others together
+				for n := 20; n <= 256; n += 59 {
+					got, err := Grid{Size: 20, MinBackends: n, MaxBackends: n, MaxFrontends: 256}.Summarize(c.a)
+					if err != nil || got.UtilizationMin != c.utilization.want || got.BackendChurn.Worst > c.worstBackend || got.FrontendChurn.Worst > c.worstFrontend || got.SizeChurn.Worst > c.worstSize {
+						t.Errorf("N = %d: %v, %+v", n, err, got)
+					}
+				}
+				return
+			}
 			got, err := ArticleGrid().Summarize(c.a)
 			if err != nil {
 				t.Fatal(err)
@@ -71,9 +83,13 @@ func TestTableOfProperties(t *testing.T) {
 	}
 }
 
-// The table's column of distinct subsets, for 256 frontends and every N.
+// The table's column of distinct subsets, for 256 frontends and every N, or every third.
 func TestTableOfDistinctSubsets(t *testing.T) {
 	const m, k = 256, 20
+	step := 3
+	if *whole {
+		step = 1
+	}
 	atLeast255 := func(n, got int) bool { return got >= 255 }
 	atMostN := func(n, got int) bool { return got <= n }
 	for _, c := range []struct {
@@ -97,7 +113,7 @@ func TestTableOfDistinctSubsets(t *testing.T) {
 		{Ringsteady{Scaling: BothScaled}, 21, func(n, got int) bool { return got == n }},
 		{Rocksteadier{}, 30, atLeast255},
 	} {
-		for n := c.from; n <= 256; n++ {
+		for n := c.from; n <= 256; n += step {
 			got := Distinct(mustSubsets(t, c.a, Shape{Frontends: m, Backends: Dense(n), Size: k}))
 			if !c.ok(n, got) {
 				t.Errorf("%s: N = %d: %d distinct subsets", c.a.Name(), n, got)
