@@ -92,6 +92,9 @@ func (l Level) bounded() Level {
 // ParseStandsFor reads what a trial request says of itself in a header, 0 for other requests
 // and for what is no number. It may be above MostStandsFor.
 func ParseStandsFor(s string) int {
+	if s == "" { // of nearly all requests; an error of strconv's would allocate
+		return 0
+	}
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil {
 		return 0

@@ -15,7 +15,10 @@ import (
 
 // attempt counts a request by how often it was sent before.
 func (g *gate) attempt(r *http.Request, now time.Time, from uint64) {
-	before, _ := strconv.Atoi(last(r, httpkey.HeaderAttempt))
+	before := 0
+	if s := last(r, httpkey.HeaderAttempt); s != "" { // an error of strconv's would allocate
+		before, _ = strconv.Atoi(s)
+	}
 	g.slicelet.CountAttempt(now, from, before)
 }
 

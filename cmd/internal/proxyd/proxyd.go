@@ -81,7 +81,7 @@ by --tls-ca checks theirs. Its own clients need none, but with --upstream by --t
 				return &run.UsageError{Err: fmt.Errorf("--config: %w", err)}
 			}
 		}
-		if f.grpc {
+		if f.grpc && f.config != "" {
 			if err := rules.Check(clerkgrpc.CheckRule); err != nil {
 				return run.Usagef("--config: %s: %w", f.config, err)
 			}

@@ -148,6 +148,15 @@ func role(tb testing.TB, name, server string) *program {
 	return start(tb, cmd, func(line string) string { return line })
 }
 
+// listens finds where slicerproxy listens in what it logs.
+func listens(line string) string {
+	var m struct{ Msg, Listen string }
+	if json.Unmarshal([]byte(line), &m) != nil || m.Msg != "serving" {
+		return ""
+	}
+	return m.Listen
+}
+
 // rig is a server, and both before it.
 func rig(tb testing.TB) (sidecar, plain *program) {
 	tb.Helper()
@@ -157,13 +166,7 @@ func rig(tb testing.TB) (sidecar, plain *program) {
 	server := role(tb, "server", "").address
 	plain = role(tb, "plain", server)
 	sidecar = start(tb, exec.Command(process.Program("slicerproxy"), "--job=web", "--task=a", "--upstream="+server, "--distributors="+env.Loopback(),
-		"--listen=127.0.0.1:0", "--http=", "--log-format=json", "--drain-timeout=1s"), func(line string) string {
-		var m struct{ Msg, Listen string }
-		if json.Unmarshal([]byte(line), &m) != nil || m.Msg != "serving" {
-			return ""
-		}
-		return m.Listen
-	})
+		"--listen=127.0.0.1:0", "--http=", "--log-format=json", "--drain-timeout=1s"), listens)
 	c := env.Clerk(clerk.Config{Job: "web"})
 	for deadline := time.Now().Add(30 * time.Second); c.Assignment() == nil || !c.Lookup("k").Has(0); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
