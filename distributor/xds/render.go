@@ -195,38 +195,17 @@ const (
 
 // ownerSet is the keys that have the same owners.
 type ownerSet struct {
-	owners        []int // positions in the task table, in order
-	narrow, spans []span
-	ranges        []assignment.Slice
-	first         assignment.SliceKey
-	covered       uint64 // of the keyspace, by what is not narrow
+	owners []int // positions in the task table, in order
+	runs   []keyRun
+	wide   uint64 // how many keys it has in runs that are not narrow
 }
 
-// ownerSets finds the sets of owners, the one with most of the keyspace first, and how many
-// slices there are when neighbours with the same owners are one.
-func ownerSets(a *assignment.Assignment) (sets []*ownerSet, merged int) {
+// ownerSets finds the sets of owners in the order of their routes, and all runs of slices with
+// the same owners. Sets that have nothing but narrow runs come first: these are hot keys, and
+// their routes are short. Then that comes with most of the keyspace.
+func ownerSets(a *assignment.Assignment) (sets []*ownerSet, runs []keyRun) {
 	byOwners := make(map[string]*ownerSet)
-	var last *ownerSet
-	var run assignment.Slice
-	flush := func() {
-		if last == nil {
-			return
-		}
-		merged++
-		last.ranges = append(last.ranges, run)
-		s, narrow := spanOf(run)
-		if narrow {
-			last.narrow = append(last.narrow, s)
-			return
-		}
-		last.spans = append(last.spans, s)
-		last.covered += s.hi - s.lo
-		// A hot key is where slices end: the last key of this one may be one, and what is
-		// cut off would go to the next slice.
-		if run.End&(1<<cutBits-1) != 0 {
-			last.narrow = append(last.narrow, span{uint64(run.End) - 1, uint64(run.End)})
-		}
-	}
+	var of []*ownerSet // of each run
 	var owners []int
 	var key []byte
 	for s, r := range a.All() {
@@ -240,54 +219,57 @@ func ownerSets(a *assignment.Assignment) (sets []*ownerSet, merged int) {
 		}
 		o := byOwners[string(key)]
 		if o == nil {
-			o = &ownerSet{owners: slices.Clone(owners), first: s.Start}
+			o = &ownerSet{owners: slices.Clone(owners)}
 			byOwners[string(key)] = o
 			sets = append(sets, o)
 		}
-		if o == last {
-			run.End = s.End
+		if n := len(of); n > 0 && of[n-1] == o {
+			runs[n-1].hi = uint64(s.End)
 			continue
 		}
-		flush()
-		last, run = o, s
+		of, runs = append(of, o), append(runs, keyRun{lo: uint64(s.Start), hi: uint64(s.End)})
 	}
-	flush()
+	for i, r := range runs {
+		if !r.narrow() {
+			of[i].wide += r.hi - r.lo
+		}
+	}
 	slices.SortStableFunc(sets, func(x, y *ownerSet) int {
-		return cmp.Or(cmp.Compare(y.covered, x.covered), cmp.Compare(x.first, y.first))
+		if x.wide == 0 || y.wide == 0 {
+			return cmp.Compare(x.wide, y.wide)
+		}
+		return cmp.Compare(y.wide, x.wide)
 	})
-	return sets, merged
+	rank := make(map[*ownerSet]int)
+	for i, o := range sets {
+		rank[o] = i
+	}
+	for i, o := range of {
+		runs[i].rank = rank[o]
+		o.runs = append(o.runs, runs[i])
+	}
+	return sets, runs
 }
 
 // routesOf are a's routes, or why clients cannot be given them.
 func routesOf(a *assignment.Assignment, s style) (c *routev3.RouteConfiguration, refusal string) {
-	sets, merged := ownerSets(a)
+	sets, runs := ownerSets(a)
 	switch {
-	case merged > MaxSlices:
-		return nil, fmt.Sprintf("it has %d slices, and xDS clients can be given %d", merged, MaxSlices)
+	case len(runs) > MaxSlices:
+		return nil, fmt.Sprintf("it has %d slices, and xDS clients can be given %d", len(runs), MaxSlices)
 	case len(sets) > MaxOwnerSets:
 		return nil, fmt.Sprintf("its slices have %d different sets of owners, and xDS clients can be given %d", len(sets), MaxOwnerSets)
 	}
 	var all []*routev3.Route
-	add := func(o *ownerSet, spans []span, digits int) {
-		if len(spans) == 0 {
-			return
-		}
-		for _, e := range expressions(spans, digits) {
-			all = append(all, routeOf(expressionMatch(e), a, o))
-		}
-	}
 	for _, o := range sets {
 		if s == byRange {
-			for _, r := range o.ranges {
+			for _, r := range o.runs {
 				all = append(all, routeOf(rangeMatch(r), a, o))
 			}
 			continue
 		}
-		add(o, o.narrow, keyDigits) // they lie within others' spans, so they come first
-	}
-	for _, o := range sets {
-		if s == byExpression {
-			add(o, o.spans, cutDigits)
+		for _, e := range expressions(runs, o.runs) {
+			all = append(all, routeOf(expressionMatch(e), a, o))
 		}
 	}
 	all = append(all, &routev3.Route{
@@ -320,9 +302,9 @@ func expressionMatch(e string) *routev3.HeaderMatcher {
 }
 
 // rangeMatch leaves out the very last slice key: the end of the keyspace is no int64.
-func rangeMatch(s assignment.Slice) *routev3.HeaderMatcher {
+func rangeMatch(r keyRun) *routev3.HeaderMatcher {
 	return &routev3.HeaderMatcher{Name: sliceNumberHeader, HeaderMatchSpecifier: &routev3.HeaderMatcher_RangeMatch{
-		RangeMatch: &typev3.Int64Range{Start: int64(s.Start), End: int64(min(s.End, assignment.KeyspaceEnd-1))},
+		RangeMatch: &typev3.Int64Range{Start: int64(r.lo), End: int64(min(r.hi, uint64(assignment.KeyspaceEnd)-1))},
 	}}
 }
 

@@ -164,11 +164,11 @@ func TestRoutesLeadToOwners(t *testing.T) {
 		ranges, _ := routesOf(a, byRange)
 		byNumber := read(t, ranges)
 		for _, s := range runs(a) {
-			// Narrow slices are exact; of others the first 8 digits decide, but that the last
-			// key is where it belongs.
-			keys := []assignment.SliceKey{s.End - 1}
-			if _, narrow := spanOf(s); narrow {
-				keys = append(keys, s.Start, s.Start+(s.End-s.Start)/2)
+			// Narrow slices are exact; of others the first 8 digits decide, but that the first
+			// and the last key are where they belong.
+			keys := []assignment.SliceKey{s.Start, s.End - 1}
+			if s.Start>>cutBits == (s.End-1)>>cutBits {
+				keys = append(keys, s.Start+(s.End-s.Start)/2)
 			} else if k := s.Start + (s.End-s.Start)/2; k>>cutBits != s.Start>>cutBits && k>>cutBits != s.End>>cutBits {
 				keys = append(keys, k)
 			}
