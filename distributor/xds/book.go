@@ -36,6 +36,8 @@ type book struct {
 	// announced are routes that clients are sent before those of routes, by what they are
 	// made of.
 	announced [numStyles]map[*resource]*resource
+	// arriving are those for clients that come with routes of their own, by what they miss.
+	arriving [numStyles]map[string]*resource
 	// made are the clusters that were asked for, by policy and name.
 	made     [2]map[string]*cluster
 	departed map[string]departedTask // by instance
@@ -85,7 +87,7 @@ func (b *book) set(now time.Time, a *assignment.Assignment, consistent bool) boo
 // keep takes routes that clients could tell from those before.
 func (b *book) keep(s style, r *resource) {
 	if !r.equal(b.routes[s]) {
-		b.routes[s], b.announced[s] = r, make(map[*resource]*resource)
+		b.routes[s], b.announced[s], b.arriving[s] = r, make(map[*resource]*resource), make(map[string]*resource)
 	}
 }
 
@@ -101,6 +103,35 @@ func (b *book) toward(accepted *resource, s style) *resource {
 	if !ok {
 		r = announce(from, to)
 		b.announced[s][from] = r
+	}
+	if r == nil {
+		return to
+	}
+	return r
+}
+
+// maxArriving bounds the routes that are kept for clients that come: most miss the same.
+const maxArriving = 8
+
+// toArriving are the routes that a client is first sent that comes with others, which lead to
+// clusters that it asks for: the newest, or if it misses some of theirs, such as do without and
+// announce them. Calls for which they do not know the owner any more, or not yet, go elsewhere.
+func (b *book) toArriving(asks []string, s style) *resource {
+	to := b.routes[s]
+	missing := to.lacks(&resource{uses: asks})
+	if len(missing) == 0 {
+		return to
+	}
+	key := strings.Join(missing, " ")
+	r, ok := b.arriving[s][key]
+	if !ok {
+		if d := detour(to, missing); d != nil {
+			r = announce(d, to)
+		}
+		if len(b.arriving[s]) == maxArriving {
+			clear(b.arriving[s])
+		}
+		b.arriving[s][key] = r
 	}
 	if r == nil {
 		return to

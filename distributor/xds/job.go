@@ -119,6 +119,13 @@ func (j *job) toward(accepted *resource, s style) *resource {
 	return j.book.toward(accepted, s)
 }
 
+// toArriving is book.toArriving.
+func (j *job) toArriving(asks []string, s style) *resource {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.book.toArriving(asks, s)
+}
+
 // holds is the generation whose routes a client has that has accepted r.
 func (j *job) holds(r *resource, s style) assignment.Generation {
 	j.mu.Lock()

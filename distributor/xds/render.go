@@ -128,6 +128,51 @@ func (r *resource) lacks(before *resource) (names []string) {
 	return names
 }
 
+// detour are the routes that to are, but for clusters that are missing: these have others in
+// their places, any if that is not missing too, and otherwise all that are not. Nil if to
+// cannot be read, or leads to none that is not missing.
+func detour(to *resource, missing []string) *resource {
+	c := &routev3.RouteConfiguration{}
+	if proto.Unmarshal(to.body.Value, c) != nil {
+		return nil
+	}
+	is := func(name string) bool { return slices.Contains(missing, name) }
+	instead := slices.DeleteFunc(slices.Clone(to.uses), is)
+	if name := anyName(to.job); slices.Contains(instead, name) {
+		instead = []string{name}
+	}
+	if len(instead) == 0 {
+		return nil
+	}
+	for _, r := range c.VirtualHosts[0].Routes {
+		action := r.GetRoute()
+		if w := action.GetWeightedClusters(); w != nil {
+			w.Clusters = slices.DeleteFunc(w.Clusters, func(c *routev3.WeightedCluster_ClusterWeight) bool { return is(c.Name) })
+			total := uint32(0)
+			for _, c := range w.Clusters {
+				total += c.Weight.GetValue()
+			}
+			w.TotalWeight = wrapperspb.UInt32(total) //nolint:staticcheck // as in routeOf
+			if total > 0 {
+				continue
+			}
+		} else if !is(action.GetCluster()) {
+			continue
+		}
+		action.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: equally(instead)}
+	}
+	return newRoutes(to.job, to.gen, c)
+}
+
+// equally is a choice of clusters.
+func equally(names []string) *routev3.WeightedCluster {
+	w := &routev3.WeightedCluster{TotalWeight: wrapperspb.UInt32(uint32(len(names)))} //nolint:staticcheck // as in routeOf
+	for _, name := range names {
+		w.Clusters = append(w.Clusters, &routev3.WeightedCluster_ClusterWeight{Name: name, Weight: wrapperspb.UInt32(1)})
+	}
+	return w
+}
+
 // neverCalled is the path of the route that announces clusters.
 const neverCalled = "/slicer.Announced/Never"
 
@@ -139,14 +184,9 @@ func announce(from, to *resource) *resource {
 	if proto.Unmarshal(from.body.Value, c) != nil {
 		return nil
 	}
-	w := &routev3.WeightedCluster{}
-	for _, name := range to.lacks(from) {
-		w.Clusters = append(w.Clusters, &routev3.WeightedCluster_ClusterWeight{Name: name, Weight: wrapperspb.UInt32(1)})
-	}
-	w.TotalWeight = wrapperspb.UInt32(uint32(len(w.Clusters))) //nolint:staticcheck // as in routeOf
 	c.VirtualHosts[0].Routes = append(c.VirtualHosts[0].Routes, &routev3.Route{
 		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Path{Path: neverCalled}},
-		Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_WeightedClusters{WeightedClusters: w}}},
+		Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_WeightedClusters{WeightedClusters: equally(to.lacks(from))}}},
 	})
 	r := newRoutes(from.job, from.gen, c)
 	r.base = from
