@@ -28,11 +28,13 @@ const (
 type book struct {
 	job      string
 	a        *assignment.Assignment // the newest; nil: there is none yet
-	refusal  string                 // why clients are not served; "": they are
+	terms    Terms
+	refusal  string // why clients are not served; "": they are
 	listener *resource
-	// routes are by style; those by ranges are made when they are asked for.
+	// routes are by style; all but those by expression are made when they are asked for.
 	routes [numStyles]*resource
-	ranges *assignment.Assignment // of which those by ranges are
+	// madeOf are what these are made of; nil: they are not those of a and terms.
+	madeOf [numStyles]*assignment.Assignment
 	// announced are routes that clients are sent before those of routes, by what they are
 	// made of.
 	announced [numStyles]map[*resource]*resource
@@ -61,19 +63,22 @@ func newBook(job string) *book {
 	return b
 }
 
-// set takes the newest assignment and whether the job is in consistent mode. It reports
-// whether that was news.
-func (b *book) set(now time.Time, a *assignment.Assignment, consistent bool) bool {
-	if b.a != nil && (a == b.a || !a.Newer(b.a)) && consistent == (b.refusal == refusedConsistent) {
-		return false
+// set takes the newest assignment and what the job's config says. It reports whether that was
+// news.
+func (b *book) set(now time.Time, a *assignment.Assignment, t Terms) bool {
+	if b.a != nil && !a.Newer(b.a) {
+		if t == b.terms {
+			return false
+		}
+		a = b.a
 	}
 	b.leave(now, a)
-	b.a = a
-	if consistent {
+	b.a, b.terms, b.madeOf = a, t, [numStyles]*assignment.Assignment{}
+	if t.Consistent {
 		b.refusal = refusedConsistent
 		return true
 	}
-	c, refusal := routesOf(a, byExpression)
+	c, refusal := routesOf(a, byExpression, t.Config)
 	if b.refusal = refusal; refusal != "" {
 		return true
 	}
@@ -81,6 +86,7 @@ func (b *book) set(now time.Time, a *assignment.Assignment, consistent bool) boo
 		b.listener = newResource(b.job, a.Generation(), listeners, listenerOf(b.job))
 	}
 	b.keep(byExpression, newRoutes(b.job, a.Generation(), c))
+	b.madeOf[byExpression] = a
 	return true
 }
 
@@ -141,11 +147,11 @@ func (b *book) toArriving(asks []string, s style) *resource {
 
 // routesBy are those of the newest assignment.
 func (b *book) routesBy(s style) *resource {
-	if s == byRange && b.ranges != b.a {
-		if c, refusal := routesOf(b.a, s); refusal == "" {
+	if b.madeOf[s] != b.a {
+		if c, refusal := routesOf(b.a, s, b.terms.Config); refusal == "" {
 			b.keep(s, newRoutes(b.job, b.a.Generation(), c))
 		}
-		b.ranges = b.a
+		b.madeOf[s] = b.a
 	}
 	return b.routes[s]
 }

@@ -205,7 +205,7 @@ func (c *client) update(now time.Time, m *member) (again time.Time, err error) {
 	}
 	m.changed = changed
 	if a != nil {
-		m.set(now, a, feed.Consistent())
+		m.set(now, a, feed.Terms)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,8 +7,10 @@ const (
 	cutDigits = 8
 	// cutBits is what lies behind the first cutDigits digits.
 	cutBits = 4 * (keyDigits - cutDigits)
-	// maxExpression bounds an expression, bytes: RE2 fails at some 100 KB if it has 16 MiB.
-	maxExpression = 64 << 10
+	// maxExpression bounds an expression, bytes, and maxShortExpression one for RE2: with the
+	// 8 MiB that it has in C-core it cannot make a DFA of 55 KB.
+	maxExpression      = 64 << 10
+	maxShortExpression = 32 << 10
 )
 
 const hexDigits = "0123456789abcdef"
@@ -139,14 +141,14 @@ func (t *digitTree) class(b []byte, n int) []byte {
 }
 
 // expressions match the keys of own, which are those of runs that have its rank, and no key of
-// a higher rank: one expression, or several if it were too long.
-func expressions(runs, own []keyRun) []string {
+// a higher rank: one expression, or several if it were longer than most.
+func expressions(runs, own []keyRun, most int) []string {
 	var t digitTree
 	t.fill(runs, own[0].rank, own[0].lo, own[len(own)-1].hi, 0, 4*(keyDigits-1))
 	b := t.append(nil)
-	if len(b) > maxExpression && len(own) > 1 {
+	if len(b) > most && len(own) > 1 {
 		half := len(own) / 2
-		return append(expressions(runs, own[:half]), expressions(runs, own[half:])...)
+		return append(expressions(runs, own[:half], most), expressions(runs, own[half:], most)...)
 	}
 	return []string{string(append(b, ".*"...))}
 }

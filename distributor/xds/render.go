@@ -48,8 +48,6 @@ const (
 	// sliceKeyHeader is the header that routes look at, sliceNumberHeader that of ranges.
 	sliceKeyHeader    = "slice-key"
 	sliceNumberHeader = "slice-number"
-	retries           = 4 // as many as gRPC allows
-	retryAfter        = 20 * time.Millisecond
 	connectWithin     = 2 * time.Second
 )
 
@@ -226,6 +224,9 @@ type style int
 const (
 	// byExpression: an expression over the hex digits, for each set of owners.
 	byExpression style = iota
+	// byShortExpression: the same for clients of the C-core, with several expressions where
+	// one were too long for them.
+	byShortExpression
 	// byRange: a range of numbers for each slice. It is for clients in Node: their RE2 has
 	// 16 MiB of memory and never gives any of it back, so that each update of the routes
 	// would bring them nearer to their end.
@@ -292,13 +293,17 @@ func ownerSets(a *assignment.Assignment) (sets []*ownerSet, runs []keyRun) {
 }
 
 // routesOf are a's routes, or why clients cannot be given them.
-func routesOf(a *assignment.Assignment, s style) (c *routev3.RouteConfiguration, refusal string) {
+func routesOf(a *assignment.Assignment, s style, x assignment.XDSConfig) (c *routev3.RouteConfiguration, refusal string) {
 	sets, runs := ownerSets(a)
 	switch {
 	case len(runs) > MaxSlices:
 		return nil, fmt.Sprintf("it has %d slices, and xDS clients can be given %d", len(runs), MaxSlices)
 	case len(sets) > MaxOwnerSets:
 		return nil, fmt.Sprintf("its slices have %d different sets of owners, and xDS clients can be given %d", len(sets), MaxOwnerSets)
+	}
+	most := maxExpression
+	if s == byShortExpression {
+		most = maxShortExpression
 	}
 	var all []*routev3.Route
 	for _, o := range sets {
@@ -308,22 +313,25 @@ func routesOf(a *assignment.Assignment, s style) (c *routev3.RouteConfiguration,
 			}
 			continue
 		}
-		for _, e := range expressions(runs, o.runs) {
+		for _, e := range expressions(runs, o.runs, most) {
 			all = append(all, routeOf(expressionMatch(e), a, o))
 		}
 	}
-	all = append(all, &routev3.Route{
-		Match: anyPath(), Action: &routev3.Route_Route{Route: &routev3.RouteAction{
-			ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: anyName(a.Job())},
-		}},
-	})
-	return &routev3.RouteConfiguration{Name: a.Job(), VirtualHosts: []*routev3.VirtualHost{{
-		Name: a.Job(), Domains: []string{"*"}, Routes: all,
-		RetryPolicy: &routev3.RetryPolicy{
-			RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(retries),
-			RetryBackOff: &routev3.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(retryAfter), MaxInterval: durationpb.New(10 * retryAfter)},
-		},
-	}}}, ""
+	if x.Missing == assignment.MissingAny {
+		all = append(all, &routev3.Route{
+			Match: anyPath(), Action: &routev3.Route_Route{Route: &routev3.RouteAction{
+				ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: anyName(a.Job())},
+			}},
+		})
+	}
+	host := &routev3.VirtualHost{Name: a.Job(), Domains: []string{"*"}, Routes: all}
+	if x.Retries > 0 {
+		host.RetryPolicy = &routev3.RetryPolicy{
+			RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(uint32(x.Retries)),
+			RetryBackOff: &routev3.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(x.RetryBackoff), MaxInterval: durationpb.New(10 * x.RetryBackoff)},
+		}
+	}
+	return &routev3.RouteConfiguration{Name: a.Job(), VirtualHosts: []*routev3.VirtualHost{host}}, ""
 }
 
 func anyPath() *routev3.RouteMatch {

@@ -29,12 +29,12 @@ import (
 
 // fakeSource serves the job web from memory, and writes down what it hears.
 type fakeSource struct {
-	mu         sync.Mutex
-	newest     *assignment.Assignment
-	changed    chan struct{}
-	err        error // of Join and Newest
-	consistent bool
-	heard      []string
+	mu      sync.Mutex
+	newest  *assignment.Assignment
+	changed chan struct{}
+	err     error // of Join and Newest
+	terms   Terms
+	heard   []string
 }
 
 func (f *fakeSource) set(a *assignment.Assignment, err error) {
@@ -85,10 +85,10 @@ func (f fakeFeed) Newest(time.Time) (*assignment.Assignment, <-chan struct{}, ti
 	return f.newest, f.changed, 0, f.err
 }
 
-func (f fakeFeed) Consistent() bool {
+func (f fakeFeed) Terms() Terms {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.consistent
+	return f.terms
 }
 
 func (f fakeFeed) Holds(_ time.Time, g assignment.Generation) {
@@ -110,7 +110,7 @@ type stand struct {
 
 func newStand(t *testing.T) *stand {
 	t.Helper()
-	st := &stand{t: t, f: &fakeSource{changed: make(chan struct{})}, reg: prometheus.NewRegistry(), log: new(strings.Builder)}
+	st := &stand{t: t, f: &fakeSource{terms: usual, changed: make(chan struct{})}, reg: prometheus.NewRegistry(), log: new(strings.Builder)}
 	var err error
 	st.s, err = New(Config{Source: st.f, ID: "d0", Registerer: st.reg, Logger: slog.New(slog.NewTextHandler(st.log, nil))})
 	if err != nil {
@@ -425,7 +425,7 @@ func TestServiceAnnouncesClustersToThoseThatReturn(t *testing.T) {
 func TestDetour(t *testing.T) {
 	owners := [][]uint32{{0}, {1, 2}, {2}, {1}}
 	a := makeAssignment(t, baseGen, makeTasks(3), assignment.Equal(4), func(i int) []uint32 { return owners[i] })
-	c, _ := routesOf(a, byExpression)
+	c, _ := routesOf(a, byExpression, usual.Config)
 	to := newRoutes("web", baseGen, c)
 	for _, x := range []struct {
 		missing []string
