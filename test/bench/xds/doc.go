@@ -6,5 +6,5 @@
 // The clients are in a process of their own: 200 connections with a stream each, on which is
 // asked for what gRPC's clients ask for, and everything is accepted at once. They read no
 // routes: what that costs gRPC's clients is in test/system/xds. One iteration is one change.
-// It fails if a client does not hold a change before the next.
+// late is how often, for each change, a client did not hold it a second after it.
 package xds
