@@ -74,6 +74,7 @@ type JobConfig struct {
 	Damping  DampingConfig
 	Freeze   FreezeConfig
 	Overload OverloadConfig
+	XDS      XDSConfig
 	// Limits are how much each customer may use.
 	Limits Limits
 	// MaxTasks is how many tasks may live at once, 1 to the constant MaxTasks, default
@@ -233,6 +234,10 @@ func (c JobConfig) WithDefaults() JobConfig {
 	setDefault(&c.Overload.Admission, o.Admission)
 	setDefault(&c.Overload.RetryAttempts, o.RetryAttempts)
 	setDefault(&c.Overload.RetryBudget, o.RetryBudget)
+	x := XDSConfig{}.OrDefaults()
+	setDefault(&c.XDS.Missing, x.Missing)
+	setDefault(&c.XDS.Retries, x.Retries)
+	setDefault(&c.XDS.RetryBackoff, x.RetryBackoff)
 	b := &c.Balance
 	// A default gives way to its partner, so that no error names a field that
 	// was left out.
@@ -330,6 +335,9 @@ func (c JobConfig) Validate() error {
 		{c.Overload.Admission.Valid(), "overload.admission", c.Overload.Admission, admissions},
 		{c.Overload.validAttempts(), "overload.retry_attempts", c.Overload.RetryAttempts, fmt.Sprintf("1 to %d", MaxRetryAttempts)},
 		{c.Overload.validBudget(), "overload.retry_budget", c.Overload.RetryBudget, "0 to 1, a share of the requests"},
+		{c.XDS.Missing.Valid(), "xds.missing", c.XDS.Missing, missings},
+		{c.XDS.validRetries(), "xds.retries", c.XDS.Retries, fmt.Sprintf("0 to %d", MaxXDSRetries)},
+		{c.XDS.validBackoff(), "xds.retry_backoff", c.XDS.RetryBackoff, "1ms to 1s, in whole milliseconds"},
 	} {
 		if !f.ok {
 			return &FieldError{f.field, f.value, f.allowed}

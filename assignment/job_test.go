@@ -25,6 +25,7 @@ func TestJobDefaults(t *testing.T) {
 		Damping:  assignment.DampingConfig{HalfLife: time.Minute, Suppress: 3, Reuse: 1.5, Most: 6, Share: .25},
 		Freeze:   assignment.FreezeConfig{Share: .5, MinTasks: 4, Window: 10 * time.Second, For: 3 * time.Minute},
 		Overload: assignment.OverloadConfig{Admission: assignment.AdmissionOn, DefaultCriticality: assignment.Critical, RetryAttempts: 3, RetryBudget: .1},
+		XDS:      assignment.XDSConfig{Missing: assignment.MissingAny, Retries: assignment.MaxXDSRetries, RetryBackoff: 20 * time.Millisecond},
 	}
 	if c != want {
 		t.Errorf("%+v, want %+v", c, want)
@@ -94,6 +95,10 @@ func TestJobValidate(t *testing.T) {
 		{func(c *assignment.JobConfig) { c.Balance.MinSlicesPerTask = 1001 }, "balance.min_slices_per_task", "1001"},
 		{func(c *assignment.JobConfig) { c.Balance.MaxSlicesPerTask = -7 }, "balance.max_slices_per_task", "-7"},
 		{func(c *assignment.JobConfig) { c.Balance.MinSlicesPerTask = 60; c.Balance.MaxSlicesPerTask = 20 }, "balance.min_slices_per_task", "60 is not allowed: want at most max_slices_per_task, which is 20"},
+		{func(c *assignment.JobConfig) { c.XDS.Missing = 3 }, "xds.missing", "want any or refuse"},
+		{func(c *assignment.JobConfig) { c.XDS.Retries = 5 }, "xds.retries", "5"},
+		{func(c *assignment.JobConfig) { c.XDS.Retries = -2 }, "xds.retries", "-2"},
+		{func(c *assignment.JobConfig) { c.XDS.RetryBackoff = 1500 * time.Microsecond }, "xds.retry_backoff", "1.5ms"},
 		{func(c *assignment.JobConfig) { c.Balance.MergeBudget = 1.01 }, "balance.merge_budget", "1.01"},
 		{func(c *assignment.JobConfig) { c.Balance.MoveBudget = -.5 }, "balance.move_budget", "-0.5"},
 		{func(c *assignment.JobConfig) { c.Balance.MoveBudget = math.NaN() }, "balance.move_budget", "NaN"},

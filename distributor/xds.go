@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/distributor/fanout"
 	"github.com/slicer-project/slicer/distributor/xds"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -21,11 +22,12 @@ func (s xdsSource) Join(ctx context.Context, job, name string) (xds.Feed, error)
 	return c, nil
 }
 
-// Consistent implements xds.Feed.
-func (c *autoshardingClient) Consistent() bool {
+// Terms implements xds.Feed.
+func (c *autoshardingClient) Terms() xds.Terms {
 	c.job.mu.Lock()
 	defer c.job.mu.Unlock()
-	return c.job.core.Status().GetMode() == slicerv1.Mode_MODE_CONSISTENT
+	s := c.job.core.Status()
+	return xds.Terms{Consistent: s.GetMode() == slicerv1.Mode_MODE_CONSISTENT, Config: wire.XDSFromProto(s.GetXds()).OrDefaults()}
 }
 
 // Observes implements xds.Feed.

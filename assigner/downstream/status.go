@@ -29,7 +29,7 @@ func (j *Job) newStatus(v generate.View) bool {
 	limited := !job.Config.Limits.Equal(assignment.Limits{})
 	heartbeat, mode := job.Config.HeartbeatTimeout.Milliseconds(), slicerv1.Mode(job.Config.Mode)
 	if st := j.status; st != nil && !st.Unknown && st.ConvergedGeneration == int64(c.Generation) && st.HeartbeatTimeoutMs == heartbeat &&
-		st.LoadMetric == job.Config.LoadMetric && st.Mode == mode && wire.OverloadFromProto(st.Overload) == job.Config.Overload && st.Distributors == n && st.MeanSubscribers == mean && st.Limited == limited && j.access == job.Config.Access && slices.Equal(st.Stragglers, c.Stragglers) && wire.SameConditions(st.Conditions, tasks) {
+		st.LoadMetric == job.Config.LoadMetric && st.Mode == mode && wire.OverloadFromProto(st.Overload) == job.Config.Overload && wire.XDSFromProto(st.Xds) == job.Config.XDS && st.Distributors == n && st.MeanSubscribers == mean && st.Limited == limited && j.access == job.Config.Access && slices.Equal(st.Stragglers, c.Stragglers) && wire.SameConditions(st.Conditions, tasks) {
 		return false
 	}
 	j.access = job.Config.Access
@@ -38,6 +38,7 @@ func (j *Job) newStatus(v generate.View) bool {
 		Job: j.name, HeartbeatTimeoutMs: heartbeat, LoadMetric: job.Config.LoadMetric, Mode: mode, Overload: wire.OverloadToProto(job.Config.Overload),
 		ConvergedGeneration: int64(c.Generation), Stragglers: slices.Clone(c.Stragglers), Distributors: n, MeanSubscribers: mean,
 		Conditions: tasks, Limited: limited, Access: wire.AccessToProto(j.access),
+		Xds: wire.XDSToProto(job.Config.XDS),
 	}
 	return true
 }

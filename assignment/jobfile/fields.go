@@ -61,10 +61,13 @@ var fields = []field{
 	{name: "overload.default_criticality", at: func(c *assignment.JobConfig) any { return &c.Overload.DefaultCriticality }},
 	{name: "overload.retry_attempts", at: func(c *assignment.JobConfig) any { return &c.Overload.RetryAttempts }},
 	{name: "overload.retry_budget", at: func(c *assignment.JobConfig) any { return &c.Overload.RetryBudget }, orNone: true},
+	{name: "xds.missing", at: func(c *assignment.JobConfig) any { return &c.XDS.Missing }},
+	{name: "xds.retries", at: func(c *assignment.JobConfig) any { return &c.XDS.Retries }, orNone: true},
+	{name: "xds.retry_backoff", at: func(c *assignment.JobConfig) any { return &c.XDS.RetryBackoff }},
 }
 
 // groups are the prefixes of fields that stand in a mapping of their own.
-var groups = []string{"balance.", "damping.", "freeze.", "overload."}
+var groups = []string{"balance.", "damping.", "freeze.", "overload.", "xds."}
 
 func isGroup(prefix string) bool { return slices.Contains(groups, prefix) }
 
@@ -191,6 +194,14 @@ func (f *field) set(c *assignment.JobConfig, value *yaml.Node) (err error) {
 		if *p, err = strconv.Atoi(text); err != nil || value.Tag != "!!int" {
 			return refuse("a whole number")
 		}
+		if f.orNone {
+			switch {
+			case *p < 0:
+				return refuse("0 or more")
+			case *p == 0:
+				*p = -1
+			}
+		}
 	case *float64:
 		if *p, err = strconv.ParseFloat(text, 64); err != nil || value.Tag != "!!int" && value.Tag != "!!float" {
 			return refuse("a number")
@@ -219,6 +230,8 @@ func (f *field) set(c *assignment.JobConfig, value *yaml.Node) (err error) {
 		*p, err = assignment.ParseMode(text)
 	case *assignment.Admission:
 		*p, err = assignment.ParseAdmission(text)
+	case *assignment.Missing:
+		*p, err = assignment.ParseMissing(text)
 	case *assignment.Criticality:
 		*p, err = assignment.ParseCriticality(text)
 	}

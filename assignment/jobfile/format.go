@@ -38,6 +38,9 @@ func Format(c assignment.JobConfig) []byte {
 func (f *field) text(c *assignment.JobConfig) string {
 	switch p := f.at(c).(type) {
 	case *int:
+		if f.orNone {
+			return strconv.Itoa(max(*p, 0))
+		}
 		return strconv.Itoa(*p)
 	case *float64:
 		if f.orNone {
@@ -53,6 +56,8 @@ func (f *field) text(c *assignment.JobConfig) string {
 		return p.String()
 	case *assignment.Admission:
 		return quoted(p.String())
+	case *assignment.Missing:
+		return p.String()
 	case *assignment.Criticality:
 		return p.String()
 	case *string:

@@ -42,6 +42,10 @@
 //	  default_criticality: critical   # of requests that do not say theirs
 //	  retry_attempts: 3         # tasks that a request is sent to, if they have no room
 //	  retry_budget: 0.1         # such attempts for each of a client's requests
+//	xds:                      # stock gRPC clients
+//	  missing: any              # where calls go that no owner takes; or "refuse"
+//	  retries: 4                # of a call that has found no connection
+//	  retry_backoff: 20ms       # after which it is sent again, about
 //	limits:                   # of customers, in units of load a second over all tasks
 //	  default: {rate: 5}        # of each that is not named
 //	  customers:

@@ -65,10 +65,14 @@ func TestParseRefuses(t *testing.T) {
 		{"tilde name", "name: ~\n", `jobs.yaml:1: name: "~" is not allowed: want a value`},
 		{"slash", "mode: affinity\nname: a/b\n", `jobs.yaml:2: job name: "a/b" is not allowed: want an RFC 1123 label`},
 		{"empty name", "name: ''\n", `jobs.yaml:1: job name: ""`},
-		{"unknown field", "name: a\nmin_replica: 3\n", `jobs.yaml:2: field of job config: "min_replica" is not allowed: want name, min_replicas, max_replicas, mode, load_metric, zone, store, heartbeat_timeout, lease_duration, warm_up, history, max_tasks, target_utilization, balance, damping, freeze, overload, limits, access`},
+		{"unknown field", "name: a\nmin_replica: 3\n", `jobs.yaml:2: field of job config: "min_replica" is not allowed: want name, min_replicas, max_replicas, mode, load_metric, zone, store, heartbeat_timeout, lease_duration, warm_up, history, max_tasks, target_utilization, balance, damping, freeze, overload, xds, limits, access`},
 		{"admission", "name: a\noverload:\n  admission: yes\n", `jobs.yaml:3: overload.admission: "yes" is not allowed: want off, report or on`},
 		{"attempts", "name: a\noverload:\n  retry_attempts: 5\n", `jobs.yaml:3: overload.retry_attempts: 5 is not allowed: want 1 to 4`},
 		{"budget", "name: a\noverload:\n  retry_budget: 1.5\n", `jobs.yaml:3: overload.retry_budget: 1.5 is not allowed: want 0 to 1, a share of the requests`},
+		{"missing", "name: a\nxds:\n  missing: owner\n", `jobs.yaml:3: xds.missing: "owner" is not allowed: want any or refuse`},
+		{"xDS retries", "name: a\nxds:\n  retries: 5\n", `jobs.yaml:3: xds.retries: 5 is not allowed: want 0 to 4`},
+		{"xDS retries below 0", "name: a\nxds:\n  retries: -1\n", `jobs.yaml:3: xds.retries: "-1" is not allowed: want 0 or more`},
+		{"xDS backoff", "name: a\nxds:\n  retry_backoff: 2s\n", `jobs.yaml:3: xds.retry_backoff: 2s is not allowed: want 1ms to 1s, in whole milliseconds`},
 		{"criticality", "name: a\noverload:\n  default_criticality: high\n", `jobs.yaml:3: overload.default_criticality: "high" is not allowed: want critical_plus, critical, sheddable_plus or sheddable`},
 		{"limit", "name: a\nlimits:\n  customers:\n    b: {rate: 0}\n", `jobs.yaml:4: limits.customers.b.rate: "0" is not allowed: want above 0, to 1e+12 units of load a second`},
 		{"limit's field", "name: a\nlimits:\n  default: {cpu: 3}\n", `jobs.yaml:3: field of limits.default: "cpu" is not allowed: want rate, max_criticality`},
@@ -183,6 +187,10 @@ overload:
   default_criticality: critical
   retry_attempts: 3
   retry_budget: 0.1
+xds:
+  missing: any
+  retries: 4
+  retry_backoff: 20ms
 `
 	if diff := cmp.Diff(want, string(jobfile.Format(c))); diff != "" {
 		t.Error(diff)
@@ -220,6 +228,10 @@ func TestFormatRoundTrip(t *testing.T) {
 			},
 			Overload: assignment.OverloadConfig{Admission: assignment.Admission(rapid.IntRange(1, 3).Draw(t, "admission")), DefaultCriticality: assignment.Criticality(rapid.IntRange(1, 4).Draw(t, "criticality")),
 				RetryAttempts: rapid.IntRange(1, assignment.MaxRetryAttempts).Draw(t, "attempts"), RetryBudget: share.Draw(t, "retries")},
+			XDS: assignment.XDSConfig{
+				Missing: rapid.SampledFrom([]assignment.Missing{assignment.MissingAny, assignment.MissingRefuse}).Draw(t, "missing"),
+				Retries: rapid.SampledFrom([]int{assignment.NoXDSRetries, 1, assignment.MaxXDSRetries}).Draw(t, "xds retries"), RetryBackoff: millis(1, 1000).Draw(t, "backoff"),
+			},
 			Freeze: assignment.FreezeConfig{
 				Share: rapid.Float64Range(1e-9, 1).Draw(t, "vanished"), MinTasks: rapid.IntRange(1, assignment.MaxTasks).Draw(t, "least"),
 				Window: millis(500, 3_600_000).Draw(t, "window"), For: millis(1000, 86_400_000).Draw(t, "frozen"),

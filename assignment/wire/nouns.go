@@ -93,6 +93,7 @@ func JobToProto(c assignment.JobConfig) *slicerv1.JobConfig {
 		Freeze:   &slicerv1.FreezeConfig{Share: z.Share, MinTasks: uint32(z.MinTasks), WindowMs: z.Window.Milliseconds(), ForMs: z.For.Milliseconds()},
 		Overload: OverloadToProto(c.Overload), Limits: LimitsToProto(c.Limits),
 		MaxTasks: uint32(c.MaxTasks), TargetUtilization: c.TargetUtilization, Access: AccessToProto(c.Access),
+		Xds: XDSToProto(c.XDS),
 	}
 }
 
@@ -118,6 +119,7 @@ func JobFromProto(m *slicerv1.JobConfig) (assignment.JobConfig, error) {
 		},
 		Freeze:   assignment.FreezeConfig{Share: z.GetShare(), MinTasks: clampInt(z.GetMinTasks()), Window: millis(z.GetWindowMs()), For: millis(z.GetForMs())},
 		Overload: OverloadFromProto(m.Overload), MaxTasks: clampInt(m.MaxTasks), TargetUtilization: m.TargetUtilization,
+		XDS: XDSFromProto(m.Xds),
 	}
 	if m.Mode < 0 || m.Mode > slicerv1.Mode_MODE_CONSISTENT {
 		return c, malformed("job config", &assignment.FieldError{Field: "mode", Value: int32(m.Mode), Allowed: "affinity or consistent"})
@@ -150,6 +152,18 @@ func OverloadFromProto(m *slicerv1.OverloadConfig) assignment.OverloadConfig {
 		Admission:          assignment.Admission(min(uint32(m.GetAdmission()), math.MaxUint8)),
 		RetryAttempts:      clampInt(m.GetRetryAttempts()),
 		RetryBudget:        m.GetRetryBudget(),
+	}
+}
+
+// XDSToProto never fails.
+func XDSToProto(c assignment.XDSConfig) *slicerv1.XdsConfig {
+	return &slicerv1.XdsConfig{Missing: slicerv1.Missing(c.Missing), Retries: int32(c.Retries), RetryBackoffMs: c.RetryBackoff.Milliseconds()}
+}
+
+// XDSFromProto neither fills in the defaults nor validates the config.
+func XDSFromProto(m *slicerv1.XdsConfig) assignment.XDSConfig {
+	return assignment.XDSConfig{
+		Missing: assignment.Missing(min(uint32(m.GetMissing()), math.MaxUint8)), Retries: int(m.GetRetries()), RetryBackoff: millis(m.GetRetryBackoffMs()),
 	}
 }
 

@@ -43,6 +43,7 @@ func TestJobRoundTrip(t *testing.T) {
 		WarmUp: assignment.NoWarmUp, History: 7, Damping: assignment.DampingConfig{HalfLife: 90 * time.Second, Suppress: 2.5, Reuse: 1, Most: 5, Share: -1},
 		Freeze:   assignment.FreezeConfig{Share: .8, MinTasks: 9, Window: 3 * time.Second, For: time.Hour},
 		Overload: assignment.OverloadConfig{Admission: assignment.AdmissionOn, DefaultCriticality: assignment.Sheddable, RetryAttempts: 4, RetryBudget: assignment.NoRetries},
+		XDS:      assignment.XDSConfig{Missing: assignment.MissingRefuse, Retries: assignment.NoXDSRetries, RetryBackoff: 5 * time.Millisecond},
 	}
 	var err error
 	if full.Limits, err = assignment.LimitsOf(assignment.Limit{Rate: 5}, map[string]assignment.Limit{"mail": {Rate: 40}, "free": {}, "batch": {MaxCriticality: assignment.Sheddable}}); err != nil {

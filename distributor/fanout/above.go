@@ -130,7 +130,7 @@ func (u *upward) answered(now time.Time, e Answered) {
 		}
 		u.schedule.reportsEvery(now, reportInterval(m))
 	}
-	if before.by != e.From.Session || before.unknown != m.GetUnknown() {
+	if before.by != e.From.Session || before.unknown != m.GetUnknown() || !proto.Equal(before.status.GetXds(), m.GetXds()) {
 		u.do(Changed{})
 	}
 	u.due = true

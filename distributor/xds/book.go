@@ -28,14 +28,18 @@ const (
 type book struct {
 	job      string
 	a        *assignment.Assignment // the newest; nil: there is none yet
-	refusal  string                 // why clients are not served; "": they are
+	terms    Terms
+	refusal  string // why clients are not served; "": they are
 	listener *resource
-	// routes are by style; those by ranges are made when they are asked for.
+	// routes are by style; all but those by expression are made when they are asked for.
 	routes [numStyles]*resource
-	ranges *assignment.Assignment // of which those by ranges are
+	// madeOf are what these are made of; nil: they are not those of a and terms.
+	madeOf [numStyles]*assignment.Assignment
 	// announced are routes that clients are sent before those of routes, by what they are
 	// made of.
 	announced [numStyles]map[*resource]*resource
+	// arriving are those for clients that come with routes of their own, by what they miss.
+	arriving [numStyles]map[string]*resource
 	// made are the clusters that were asked for, by policy and name.
 	made     [2]map[string]*cluster
 	departed map[string]departedTask // by instance
@@ -59,19 +63,22 @@ func newBook(job string) *book {
 	return b
 }
 
-// set takes the newest assignment and whether the job is in consistent mode. It reports
-// whether that was news.
-func (b *book) set(now time.Time, a *assignment.Assignment, consistent bool) bool {
-	if b.a != nil && (a == b.a || !a.Newer(b.a)) && consistent == (b.refusal == refusedConsistent) {
-		return false
+// set takes the newest assignment and what the job's config says. It reports whether that was
+// news.
+func (b *book) set(now time.Time, a *assignment.Assignment, t Terms) bool {
+	if b.a != nil && !a.Newer(b.a) {
+		if t == b.terms {
+			return false
+		}
+		a = b.a
 	}
 	b.leave(now, a)
-	b.a = a
-	if consistent {
+	b.a, b.terms, b.madeOf = a, t, [numStyles]*assignment.Assignment{}
+	if t.Consistent {
 		b.refusal = refusedConsistent
 		return true
 	}
-	c, refusal := routesOf(a, byExpression)
+	c, refusal := routesOf(a, byExpression, t.Config)
 	if b.refusal = refusal; refusal != "" {
 		return true
 	}
@@ -79,13 +86,14 @@ func (b *book) set(now time.Time, a *assignment.Assignment, consistent bool) boo
 		b.listener = newResource(b.job, a.Generation(), listeners, listenerOf(b.job))
 	}
 	b.keep(byExpression, newRoutes(b.job, a.Generation(), c))
+	b.madeOf[byExpression] = a
 	return true
 }
 
 // keep takes routes that clients could tell from those before.
 func (b *book) keep(s style, r *resource) {
 	if !r.equal(b.routes[s]) {
-		b.routes[s], b.announced[s] = r, make(map[*resource]*resource)
+		b.routes[s], b.announced[s], b.arriving[s] = r, make(map[*resource]*resource), make(map[string]*resource)
 	}
 }
 
@@ -108,13 +116,42 @@ func (b *book) toward(accepted *resource, s style) *resource {
 	return r
 }
 
+// maxArriving bounds the routes that are kept for clients that come: most miss the same.
+const maxArriving = 8
+
+// toArriving are the routes that a client is first sent that comes with others, which lead to
+// clusters that it asks for: the newest, or if it misses some of theirs, such as do without and
+// announce them. Calls for which they do not know the owner any more, or not yet, go elsewhere.
+func (b *book) toArriving(asks []string, s style) *resource {
+	to := b.routes[s]
+	missing := to.lacks(&resource{uses: asks})
+	if len(missing) == 0 {
+		return to
+	}
+	key := strings.Join(missing, " ")
+	r, ok := b.arriving[s][key]
+	if !ok {
+		if d := detour(to, missing); d != nil {
+			r = announce(d, to)
+		}
+		if len(b.arriving[s]) == maxArriving {
+			clear(b.arriving[s])
+		}
+		b.arriving[s][key] = r
+	}
+	if r == nil {
+		return to
+	}
+	return r
+}
+
 // routesBy are those of the newest assignment.
 func (b *book) routesBy(s style) *resource {
-	if s == byRange && b.ranges != b.a {
-		if c, refusal := routesOf(b.a, s); refusal == "" {
+	if b.madeOf[s] != b.a {
+		if c, refusal := routesOf(b.a, s, b.terms.Config); refusal == "" {
 			b.keep(s, newRoutes(b.job, b.a.Generation(), c))
 		}
-		b.ranges = b.a
+		b.madeOf[s] = b.a
 	}
 	return b.routes[s]
 }

@@ -72,9 +72,9 @@ func flavorOf(agent, version string) flavor {
 	minor, _, _ := strings.Cut(rest, ".")
 	n, err := strconv.Atoi(minor)
 	if major == "1" && err == nil && n >= firstRingCore {
-		return flavor{ring, byExpression}
+		return flavor{ring, byShortExpression}
 	}
-	return flavor{turns, byExpression}
+	return flavor{turns, byShortExpression}
 }
 
 // checkRequest validates a request. now bounds the generation that is believed. Errors are

@@ -39,6 +39,7 @@ type client struct {
 	session session
 	members map[string]*member    // by job
 	claimed assignment.Generation // whose routes it said to have when it came
+	came    time.Time
 	sending bool
 	left    bool
 }
@@ -70,7 +71,7 @@ type standing struct {
 }
 
 func newClient(s *Service, in introduction, stream serverStream) *client {
-	return &client{s: s, in: in, stream: stream, Signals: handlers.NewSignals(), members: make(map[string]*member)}
+	return &client{s: s, in: in, stream: stream, came: time.Now(), Signals: handlers.NewSignals(), members: make(map[string]*member)}
 }
 
 // leave ends the client's part in all jobs.
@@ -204,7 +205,7 @@ func (c *client) update(now time.Time, m *member) (again time.Time, err error) {
 	}
 	m.changed = changed
 	if a != nil {
-		m.set(now, a, feed.Consistent())
+		m.set(now, a, feed.Terms)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -245,6 +246,9 @@ func (c *client) step(now time.Time) (at time.Time, err error) {
 	}
 	a, at := c.session.next(now, func(k kind, name string) (*resource, verdict) { return c.findLocked(now, k, name) })
 	for _, m := range c.members {
+		if m.accepted == nil && c.claimed > 0 && now.Before(c.came.Add(announcedFor)) {
+			at = handlers.Sooner(at, c.came.Add(announcedFor))
+		}
 		if m.accepted != nil && m.accepted.base != nil && m.knownBy.After(now) {
 			at = handlers.Sooner(at, m.knownBy)
 		}
@@ -301,8 +305,11 @@ func (c *client) findLocked(now time.Time, k kind, name string) (*resource, verd
 		return nil, isPending
 	}
 	r, v := m.find(now, k, name, c.in.flavor, func(a *assignment.Assignment) *resource { return m.endpointsFor(a, c.in.number) })
-	if k != routes || v != isKnown || r == nil || m.accepted == nil {
+	if k != routes || v != isKnown || r == nil {
 		return r, v
+	}
+	if m.accepted == nil {
+		return c.firstLocked(now, m, r)
 	}
 	if next := m.toward(m.accepted, c.in.style); next != r {
 		return next, v
@@ -311,6 +318,20 @@ func (c *client) findLocked(now time.Time, k kind, name string) (*resource, verd
 		return m.accepted, v
 	}
 	return r, v
+}
+
+// firstLocked are the routes of a job that a client is sent first. One that has some from an
+// earlier stream asks for the clusters that these lead to: it is sent no routes before it has
+// been told of these, or for a while.
+func (c *client) firstLocked(now time.Time, m *member, newest *resource) (*resource, verdict) {
+	if c.claimed == 0 || !now.Before(c.came.Add(announcedFor)) {
+		return newest, isKnown
+	}
+	asks := c.session.asksOf(clusters, m.name)
+	if len(asks) == 0 || !c.knowsLocked(asks) {
+		return nil, isPending
+	}
+	return m.toArriving(asks, c.in.style), isKnown
 }
 
 // knowsLocked reports whether the client has asked for clusters and has accepted them.

@@ -22,6 +22,14 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
+// Terms are what a job's config says of its xDS clients.
+type Terms struct {
+	// Consistent: the job is in consistent mode.
+	Consistent bool
+	// Config has its defaults.
+	Config assignment.XDSConfig
+}
+
 // Source is where assignments come from, and what counts which client holds which: a
 // Distributor.
 type Source interface {
@@ -38,8 +46,8 @@ type Feed interface {
 	// when changed is closed, and after a while if that is not 0. The error is as that of
 	// Join.
 	Newest(now time.Time) (a *assignment.Assignment, changed <-chan struct{}, again time.Duration, err error)
-	// Consistent reports whether the job is in consistent mode.
-	Consistent() bool
+	// Terms are what the job's config says of xDS clients.
+	Terms() Terms
 	// Holds says that the client is to be waited for, and routes by a generation, 0 for none.
 	Holds(now time.Time, g assignment.Generation)
 	// Refuses says that the client goes on with what it held, and Observes that it has not

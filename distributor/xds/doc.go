@@ -17,17 +17,18 @@
 // The Listener and the RouteConfiguration are named JOB; a job that does not exist has
 // none. There is one route for each set of owners, with a regular expression over the slice
 // key, since clients look at one route after the other: what a call costs so hardly depends
-// on the number of slices. The ends of slices are cut to 8 digits, 2^-31 of the keyspace,
-// except those of slices so narrow that nothing would be left of them, such as that of one
-// hot key: these have routes of their own, in front, at full width. A set of several owners
-// is a weighted choice by the tasks' weights. What no route takes, such as a call without a
-// key, goes to JOB/any.
+// on the number of slices. The ends of slices are cut to 8 digits, 2^-31 of the keyspace, but
+// the first and the last key of each, and all keys of slices that are narrower, such as that of
+// one hot key, are told apart at full width. An expression leaves out what the routes behind it
+// are to take, and may have in it what those before have taken, which makes it half as long. A
+// set of several owners is a weighted choice by the tasks' weights. What no route takes, such
+// as a call without a key, goes to JOB/any, or fails if the job's config says refuse.
 //
 // A route leads to the cluster JOB/own:NAME.INCARNATION, which is JOB/task:NAME.INCARNATION,
 // the task's address, and where that cannot be reached JOB/any: so many running tasks (20)
 // as a client may connect to, chosen by its node id. A call that finds no connection, or
-// loses it before an answer, is sent again up to four times (by the route's retry policy),
-// which takes it there. That is affinity mode's bargain, so jobs in consistent mode are refused.
+// loses it before an answer, is sent again up to four times (by the routes' retry policy, of
+// which the job's config says more), which takes it there. That is affinity mode's bargain, so jobs in consistent mode are refused.
 //
 // Draining tasks are like others as clusters of their own: their slices move, and that is
 // the drain. Clusters of tasks that have departed stay known for 10 s.
@@ -42,7 +43,10 @@
 //
 // Routes that lead to clusters which the routes before do not name are announced: the client
 // is first sent the routes before with one more, which no call takes and which names the new
-// clusters, and the new routes when it has these clusters, or after 5 s.
+// clusters, and the new routes when it has these clusters, or after 5 s. A client that comes with
+// the routes of an earlier stream is sent none before it has asked for clusters and was told of
+// them, or for 5 s. If it has not asked for some, it is first sent the new routes with others in
+// their places, and these announced.
 //
 // # Which clients are waited for
 //

@@ -1,53 +1,75 @@
 package xds
 
-import "github.com/slicer-project/slicer/assignment"
-
 const (
 	// keyDigits is the length of a slice key's text form; cutDigits is how much of it
-	// decides between slices that are not narrow.
+	// decides, but for the keys with which slices begin and end, and for narrow slices.
 	keyDigits = 16
 	cutDigits = 8
 	// cutBits is what lies behind the first cutDigits digits.
 	cutBits = 4 * (keyDigits - cutDigits)
-	// maxExpression bounds an expression, bytes. (RE2 in Node fails at some 100 KB.)
-	maxExpression = 32 << 10
+	// maxExpression bounds an expression, bytes, and maxShortExpression one for RE2: with the
+	// 8 MiB that it has in C-core it cannot make a DFA of 55 KB.
+	maxExpression      = 64 << 10
+	maxShortExpression = 32 << 10
 )
 
 const hexDigits = "0123456789abcdef"
 
-// span is the numbers from lo to below hi.
-type span struct{ lo, hi uint64 }
-
-// spanOf is a slice in numbers of its first digits, or in whole keys if nothing were left
-// of it.
-func spanOf(s assignment.Slice) (p span, narrow bool) {
-	if p = (span{uint64(s.Start) >> cutBits, uint64(s.End) >> cutBits}); p.lo < p.hi {
-		return p, false
-	}
-	return span{uint64(s.Start), uint64(s.End)}, true
+// keyRun is the keys from lo to below hi: a slice, or several neighbours with the same owners.
+// Rank is the place of these owners' routes among all.
+type keyRun struct {
+	lo, hi uint64
+	rank   int
 }
 
-// digitTree holds numbers by their digits, the highest first.
+// narrow reports whether the first cutDigits digits of all keys are the same.
+func (r keyRun) narrow() bool { return r.lo>>cutBits == (r.hi-1)>>cutBits }
+
+// within is what counts of r where keys of so many last bits are looked at, from base: all,
+// but where runs share the first cutDigits digits only the key with which r begins or ends
+// there, unless it is narrow. A hot key is where slices begin and end.
+func (r keyRun) within(base uint64, bits int) (lo, hi uint64) {
+	switch {
+	case bits >= cutBits || r.narrow():
+		return r.lo, r.hi
+	case r.lo>>cutBits == base>>cutBits:
+		return r.lo, r.lo + 1
+	}
+	return r.hi - 1, r.hi
+}
+
+// digitTree holds keys by their digits, the highest first.
 type digitTree struct {
-	all   bool // every number from here on
+	all   bool // every key from here on
 	below [16]*digitTree
 }
 
-// add adds numbers of so many digits.
-func (t *digitTree) add(s span, digits int) {
-	rest := 4 * (digits - 1)
-	for d := s.lo >> rest; d < 16 && d<<rest < s.hi; d++ {
-		low := d << rest
-		in := span{max(s.lo, low) - low, min(s.hi-low, 1<<rest)}
-		n := t.below[d]
-		if n == nil {
-			n = new(digitTree)
-			t.below[d] = n
+// fill adds the keys of runs of a rank that begin from lo to below hi, for which the digits
+// before are base and so many bits follow the next digit. No key of a higher rank is in, but
+// keys of lower ranks may be, if that is shorter: their routes have taken them.
+func (t *digitTree) fill(runs []keyRun, rank int, lo, hi uint64, base uint64, bits int) {
+	for d := range t.below {
+		from := base + uint64(d)<<bits
+		for len(runs) > 0 && runs[0].hi <= from {
+			runs = runs[1:]
 		}
-		if in == (span{0, 1 << rest}) {
-			n.all = true
-		} else {
-			n.add(in, digits-1)
+		end := from + 1<<bits
+		own, others := false, false
+		for _, r := range runs {
+			if r.lo >= end || own && others {
+				break
+			}
+			if first, after := r.within(from, bits); first < end && after > from {
+				own = own || r.rank == rank && lo <= r.lo && r.lo < hi
+				others = others || r.rank > rank
+			}
+		}
+		if !own {
+			continue
+		}
+		t.below[d] = &digitTree{all: !others}
+		if others {
+			t.below[d].fill(runs, rank, lo, hi, from, bits-4)
 		}
 	}
 }
@@ -118,17 +140,15 @@ func (t *digitTree) class(b []byte, n int) []byte {
 	return b
 }
 
-// expressions match the keys of spans, which are in order and apart, by so many of their
-// first digits: one expression, or several if it were too long.
-func expressions(spans []span, digits int) []string {
+// expressions match the keys of own, which are those of runs that have its rank, and no key of
+// a higher rank: one expression, or several if it were longer than most.
+func expressions(runs, own []keyRun, most int) []string {
 	var t digitTree
-	for _, s := range spans {
-		t.add(s, digits)
-	}
+	t.fill(runs, own[0].rank, own[0].lo, own[len(own)-1].hi, 0, 4*(keyDigits-1))
 	b := t.append(nil)
-	if len(b) > maxExpression && len(spans) > 1 {
-		half := len(spans) / 2
-		return append(expressions(spans[:half], digits), expressions(spans[half:], digits)...)
+	if len(b) > most && len(own) > 1 {
+		half := len(own) / 2
+		return append(expressions(runs, own[:half], most), expressions(runs, own[half:], most)...)
 	}
 	return []string{string(append(b, ".*"...))}
 }

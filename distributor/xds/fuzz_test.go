@@ -26,7 +26,7 @@ func FuzzRequests(f *testing.F) {
 	))
 	f.Add([]byte{0})
 	b := newBook("web")
-	b.set(time.UnixMilli(baseGen), dealt(f, baseGen, 3, 12), false)
+	b.set(time.UnixMilli(baseGen), dealt(f, baseGen, 3, 12), usual)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		now := time.UnixMilli(baseGen)
 		var s session

@@ -81,16 +81,18 @@ func (j *job) leave(refusing bool) {
 	j.tally.Leave(refusing)
 }
 
-// set takes the newest assignment, which several clients may have seen.
-func (j *job) set(now time.Time, a *assignment.Assignment, consistent bool) {
+// set takes the newest assignment, which several clients may have seen, and asks for the terms,
+// under its lock: no client so brings older ones after newer ones.
+func (j *job) set(now time.Time, a *assignment.Assignment, terms func() Terms) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	t := terms()
 	if j.m == nil {
 		j.m = j.shared.job(j.name)
 		j.tally.Publish(&j.m.Series)
 	}
 	was := j.book.refusal
-	if !j.book.set(now, a, consistent) {
+	if !j.book.set(now, a, t) {
 		return
 	}
 	j.m.renders.Inc()
@@ -117,6 +119,13 @@ func (j *job) toward(accepted *resource, s style) *resource {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.book.toward(accepted, s)
+}
+
+// toArriving is book.toArriving.
+func (j *job) toArriving(asks []string, s style) *resource {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.book.toArriving(asks, s)
 }
 
 // holds is the generation whose routes a client has that has accepted r.

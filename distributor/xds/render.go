@@ -48,8 +48,6 @@ const (
 	// sliceKeyHeader is the header that routes look at, sliceNumberHeader that of ranges.
 	sliceKeyHeader    = "slice-key"
 	sliceNumberHeader = "slice-number"
-	retries           = 4 // as many as gRPC allows
-	retryAfter        = 20 * time.Millisecond
 	connectWithin     = 2 * time.Second
 )
 
@@ -128,6 +126,51 @@ func (r *resource) lacks(before *resource) (names []string) {
 	return names
 }
 
+// detour are the routes that to are, but for clusters that are missing: these have others in
+// their places, any if that is not missing too, and otherwise all that are not. Nil if to
+// cannot be read, or leads to none that is not missing.
+func detour(to *resource, missing []string) *resource {
+	c := &routev3.RouteConfiguration{}
+	if proto.Unmarshal(to.body.Value, c) != nil {
+		return nil
+	}
+	is := func(name string) bool { return slices.Contains(missing, name) }
+	instead := slices.DeleteFunc(slices.Clone(to.uses), is)
+	if name := anyName(to.job); slices.Contains(instead, name) {
+		instead = []string{name}
+	}
+	if len(instead) == 0 {
+		return nil
+	}
+	for _, r := range c.VirtualHosts[0].Routes {
+		action := r.GetRoute()
+		if w := action.GetWeightedClusters(); w != nil {
+			w.Clusters = slices.DeleteFunc(w.Clusters, func(c *routev3.WeightedCluster_ClusterWeight) bool { return is(c.Name) })
+			total := uint32(0)
+			for _, c := range w.Clusters {
+				total += c.Weight.GetValue()
+			}
+			w.TotalWeight = wrapperspb.UInt32(total) //nolint:staticcheck // as in routeOf
+			if total > 0 {
+				continue
+			}
+		} else if !is(action.GetCluster()) {
+			continue
+		}
+		action.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: equally(instead)}
+	}
+	return newRoutes(to.job, to.gen, c)
+}
+
+// equally is a choice of clusters.
+func equally(names []string) *routev3.WeightedCluster {
+	w := &routev3.WeightedCluster{TotalWeight: wrapperspb.UInt32(uint32(len(names)))} //nolint:staticcheck // as in routeOf
+	for _, name := range names {
+		w.Clusters = append(w.Clusters, &routev3.WeightedCluster_ClusterWeight{Name: name, Weight: wrapperspb.UInt32(1)})
+	}
+	return w
+}
+
 // neverCalled is the path of the route that announces clusters.
 const neverCalled = "/slicer.Announced/Never"
 
@@ -139,14 +182,9 @@ func announce(from, to *resource) *resource {
 	if proto.Unmarshal(from.body.Value, c) != nil {
 		return nil
 	}
-	w := &routev3.WeightedCluster{}
-	for _, name := range to.lacks(from) {
-		w.Clusters = append(w.Clusters, &routev3.WeightedCluster_ClusterWeight{Name: name, Weight: wrapperspb.UInt32(1)})
-	}
-	w.TotalWeight = wrapperspb.UInt32(uint32(len(w.Clusters))) //nolint:staticcheck // as in routeOf
 	c.VirtualHosts[0].Routes = append(c.VirtualHosts[0].Routes, &routev3.Route{
 		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Path{Path: neverCalled}},
-		Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_WeightedClusters{WeightedClusters: w}}},
+		Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_WeightedClusters{WeightedClusters: equally(to.lacks(from))}}},
 	})
 	r := newRoutes(from.job, from.gen, c)
 	r.base = from
@@ -186,6 +224,9 @@ type style int
 const (
 	// byExpression: an expression over the hex digits, for each set of owners.
 	byExpression style = iota
+	// byShortExpression: the same for clients of the C-core, with several expressions where
+	// one were too long for them.
+	byShortExpression
 	// byRange: a range of numbers for each slice. It is for clients in Node: their RE2 has
 	// 16 MiB of memory and never gives any of it back, so that each update of the routes
 	// would bring them nearer to their end.
@@ -195,38 +236,17 @@ const (
 
 // ownerSet is the keys that have the same owners.
 type ownerSet struct {
-	owners        []int // positions in the task table, in order
-	narrow, spans []span
-	ranges        []assignment.Slice
-	first         assignment.SliceKey
-	covered       uint64 // of the keyspace, by what is not narrow
+	owners []int // positions in the task table, in order
+	runs   []keyRun
+	wide   uint64 // how many keys it has in runs that are not narrow
 }
 
-// ownerSets finds the sets of owners, the one with most of the keyspace first, and how many
-// slices there are when neighbours with the same owners are one.
-func ownerSets(a *assignment.Assignment) (sets []*ownerSet, merged int) {
+// ownerSets finds the sets of owners in the order of their routes, and all runs of slices with
+// the same owners. Sets that have nothing but narrow runs come first: these are hot keys, and
+// their routes are short. Then that comes with most of the keyspace.
+func ownerSets(a *assignment.Assignment) (sets []*ownerSet, runs []keyRun) {
 	byOwners := make(map[string]*ownerSet)
-	var last *ownerSet
-	var run assignment.Slice
-	flush := func() {
-		if last == nil {
-			return
-		}
-		merged++
-		last.ranges = append(last.ranges, run)
-		s, narrow := spanOf(run)
-		if narrow {
-			last.narrow = append(last.narrow, s)
-			return
-		}
-		last.spans = append(last.spans, s)
-		last.covered += s.hi - s.lo
-		// A hot key is where slices end: the last key of this one may be one, and what is
-		// cut off would go to the next slice.
-		if run.End&(1<<cutBits-1) != 0 {
-			last.narrow = append(last.narrow, span{uint64(run.End) - 1, uint64(run.End)})
-		}
-	}
+	var of []*ownerSet // of each run
 	var owners []int
 	var key []byte
 	for s, r := range a.All() {
@@ -240,68 +260,78 @@ func ownerSets(a *assignment.Assignment) (sets []*ownerSet, merged int) {
 		}
 		o := byOwners[string(key)]
 		if o == nil {
-			o = &ownerSet{owners: slices.Clone(owners), first: s.Start}
+			o = &ownerSet{owners: slices.Clone(owners)}
 			byOwners[string(key)] = o
 			sets = append(sets, o)
 		}
-		if o == last {
-			run.End = s.End
+		if n := len(of); n > 0 && of[n-1] == o {
+			runs[n-1].hi = uint64(s.End)
 			continue
 		}
-		flush()
-		last, run = o, s
+		of, runs = append(of, o), append(runs, keyRun{lo: uint64(s.Start), hi: uint64(s.End)})
 	}
-	flush()
+	for i, r := range runs {
+		if !r.narrow() {
+			of[i].wide += r.hi - r.lo
+		}
+	}
 	slices.SortStableFunc(sets, func(x, y *ownerSet) int {
-		return cmp.Or(cmp.Compare(y.covered, x.covered), cmp.Compare(x.first, y.first))
+		if x.wide == 0 || y.wide == 0 {
+			return cmp.Compare(x.wide, y.wide)
+		}
+		return cmp.Compare(y.wide, x.wide)
 	})
-	return sets, merged
+	rank := make(map[*ownerSet]int)
+	for i, o := range sets {
+		rank[o] = i
+	}
+	for i, o := range of {
+		runs[i].rank = rank[o]
+		o.runs = append(o.runs, runs[i])
+	}
+	return sets, runs
 }
 
 // routesOf are a's routes, or why clients cannot be given them.
-func routesOf(a *assignment.Assignment, s style) (c *routev3.RouteConfiguration, refusal string) {
-	sets, merged := ownerSets(a)
+func routesOf(a *assignment.Assignment, s style, x assignment.XDSConfig) (c *routev3.RouteConfiguration, refusal string) {
+	sets, runs := ownerSets(a)
 	switch {
-	case merged > MaxSlices:
-		return nil, fmt.Sprintf("it has %d slices, and xDS clients can be given %d", merged, MaxSlices)
+	case len(runs) > MaxSlices:
+		return nil, fmt.Sprintf("it has %d slices, and xDS clients can be given %d", len(runs), MaxSlices)
 	case len(sets) > MaxOwnerSets:
 		return nil, fmt.Sprintf("its slices have %d different sets of owners, and xDS clients can be given %d", len(sets), MaxOwnerSets)
 	}
-	var all []*routev3.Route
-	add := func(o *ownerSet, spans []span, digits int) {
-		if len(spans) == 0 {
-			return
-		}
-		for _, e := range expressions(spans, digits) {
-			all = append(all, routeOf(expressionMatch(e), a, o))
-		}
+	most := maxExpression
+	if s == byShortExpression {
+		most = maxShortExpression
 	}
+	var all []*routev3.Route
 	for _, o := range sets {
 		if s == byRange {
-			for _, r := range o.ranges {
+			for _, r := range o.runs {
 				all = append(all, routeOf(rangeMatch(r), a, o))
 			}
 			continue
 		}
-		add(o, o.narrow, keyDigits) // they lie within others' spans, so they come first
-	}
-	for _, o := range sets {
-		if s == byExpression {
-			add(o, o.spans, cutDigits)
+		for _, e := range expressions(runs, o.runs, most) {
+			all = append(all, routeOf(expressionMatch(e), a, o))
 		}
 	}
-	all = append(all, &routev3.Route{
-		Match: anyPath(), Action: &routev3.Route_Route{Route: &routev3.RouteAction{
-			ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: anyName(a.Job())},
-		}},
-	})
-	return &routev3.RouteConfiguration{Name: a.Job(), VirtualHosts: []*routev3.VirtualHost{{
-		Name: a.Job(), Domains: []string{"*"}, Routes: all,
-		RetryPolicy: &routev3.RetryPolicy{
-			RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(retries),
-			RetryBackOff: &routev3.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(retryAfter), MaxInterval: durationpb.New(10 * retryAfter)},
-		},
-	}}}, ""
+	if x.Missing == assignment.MissingAny {
+		all = append(all, &routev3.Route{
+			Match: anyPath(), Action: &routev3.Route_Route{Route: &routev3.RouteAction{
+				ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: anyName(a.Job())},
+			}},
+		})
+	}
+	host := &routev3.VirtualHost{Name: a.Job(), Domains: []string{"*"}, Routes: all}
+	if x.Retries > 0 {
+		host.RetryPolicy = &routev3.RetryPolicy{
+			RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(uint32(x.Retries)),
+			RetryBackOff: &routev3.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(x.RetryBackoff), MaxInterval: durationpb.New(10 * x.RetryBackoff)},
+		}
+	}
+	return &routev3.RouteConfiguration{Name: a.Job(), VirtualHosts: []*routev3.VirtualHost{host}}, ""
 }
 
 func anyPath() *routev3.RouteMatch {
@@ -320,9 +350,9 @@ func expressionMatch(e string) *routev3.HeaderMatcher {
 }
 
 // rangeMatch leaves out the very last slice key: the end of the keyspace is no int64.
-func rangeMatch(s assignment.Slice) *routev3.HeaderMatcher {
+func rangeMatch(r keyRun) *routev3.HeaderMatcher {
 	return &routev3.HeaderMatcher{Name: sliceNumberHeader, HeaderMatchSpecifier: &routev3.HeaderMatcher_RangeMatch{
-		RangeMatch: &typev3.Int64Range{Start: int64(s.Start), End: int64(min(s.End, assignment.KeyspaceEnd-1))},
+		RangeMatch: &typev3.Int64Range{Start: int64(r.lo), End: int64(min(r.hi, uint64(assignment.KeyspaceEnd)-1))},
 	}}
 }
 

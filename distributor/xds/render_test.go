@@ -16,6 +16,9 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 )
 
+// usual is what the config of a job says that has the defaults.
+var usual = Terms{Config: assignment.XDSConfig{}.OrDefaults()}
+
 const baseGen = 1_700_000_000_000
 
 func makeTasks(n int) []assignment.Task {
@@ -67,9 +70,6 @@ func read(t testing.TB, c *routev3.RouteConfiguration) (out table) {
 				continue
 			}
 			e := h.GetSafeRegexMatch().GetRegex() //nolint:staticcheck
-			if len(e) > maxExpression+8 {
-				t.Errorf("an expression of %d bytes", len(e))
-			}
 			match = regexp.MustCompile("^(?:" + e + ")$").MatchString
 		}
 		leads := []string{r.GetRoute().GetCluster()}
@@ -156,19 +156,21 @@ func TestRoutesLeadToOwners(t *testing.T) {
 			}
 			return owners
 		})
-		c, refusal := routesOf(a, byExpression)
+		c, refusal := routesOf(a, byExpression, usual.Config)
 		if refusal != "" {
 			t.Fatal(refusal)
 		}
 		tab := read(t, c)
-		ranges, _ := routesOf(a, byRange)
+		short, _ := routesOf(a, byShortExpression, usual.Config)
+		tabShort := read(t, short)
+		ranges, _ := routesOf(a, byRange, usual.Config)
 		byNumber := read(t, ranges)
 		for _, s := range runs(a) {
-			// Narrow slices are exact; of others the first 8 digits decide, but that the last
-			// key is where it belongs.
-			keys := []assignment.SliceKey{s.End - 1}
-			if _, narrow := spanOf(s); narrow {
-				keys = append(keys, s.Start, s.Start+(s.End-s.Start)/2)
+			// Narrow slices are exact; of others the first 8 digits decide, but that the first
+			// and the last key are where they belong.
+			keys := []assignment.SliceKey{s.Start, s.End - 1}
+			if s.Start>>cutBits == (s.End-1)>>cutBits {
+				keys = append(keys, s.Start+(s.End-s.Start)/2)
 			} else if k := s.Start + (s.End-s.Start)/2; k>>cutBits != s.Start>>cutBits && k>>cutBits != s.End>>cutBits {
 				keys = append(keys, k)
 			}
@@ -176,6 +178,9 @@ func TestRoutesLeadToOwners(t *testing.T) {
 				want := ownersOf(a, k)
 				if got := tab.lookup(k.String()); !slices.Equal(got, want) {
 					t.Fatalf("seed %d: key %s of %v leads to %v, want %v", seed, k, s, got, want)
+				}
+				if got := tabShort.lookup(k.String()); !slices.Equal(got, want) {
+					t.Fatalf("seed %d: key %s of %v leads by short expressions to %v, want %v", seed, k, s, got, want)
 				}
 				if got := byNumber.lookup(strconv.FormatUint(uint64(k), 10)); !slices.Equal(got, want) && k != assignment.KeyspaceEnd-1 {
 					t.Fatalf("seed %d: number %d of %v leads to %v, want %v", seed, k, s, got, want)
@@ -210,7 +215,7 @@ func TestSingleKeysComeFirst(t *testing.T) {
 		owners = [][]uint32{{0}, {1, 2}, {1}, {0, 2}, {0}}
 	}
 	a := makeAssignment(t, baseGen, makeTasks(3), starts, func(i int) []uint32 { return owners[i] })
-	c, _ := routesOf(a, byExpression)
+	c, _ := routesOf(a, byExpression, usual.Config)
 	tab := read(t, c)
 	for _, k := range []assignment.SliceKey{0, hot, cold, hot + 1<<cutBits, cold + 1<<cutBits, hot - 1<<cutBits, cold - 1<<cutBits, assignment.KeyspaceEnd - 1} {
 		if got, want := tab.lookup(k.String()), ownersOf(a, k); !slices.Equal(got, want) {
@@ -222,8 +227,8 @@ func TestSingleKeysComeFirst(t *testing.T) {
 // Routes that announce others are those before, and name what the others need.
 func TestAnnounce(t *testing.T) {
 	a, b := dealt(t, baseGen, 3, 30), dealt(t, baseGen+1, 6, 30)
-	before, _ := routesOf(a, byExpression)
-	after, _ := routesOf(b, byExpression)
+	before, _ := routesOf(a, byExpression, usual.Config)
+	after, _ := routesOf(b, byExpression, usual.Config)
 	from, to := newRoutes("web", baseGen, before), newRoutes("web", baseGen+1, after)
 	for range 2 { // from the routes before, and from those that announce
 		from = announce(from, to)
@@ -247,9 +252,36 @@ func TestAnnounce(t *testing.T) {
 	}
 }
 
+// What a job's config says: calls that no owner takes may fail, and none be sent again.
+func TestTermsOfRoutes(t *testing.T) {
+	a := dealt(t, baseGen, 3, 9)
+	c, _ := routesOf(a, byExpression, assignment.XDSConfig{Missing: assignment.MissingRefuse, Retries: assignment.NoXDSRetries, RetryBackoff: time.Second})
+	tab := read(t, c)
+	if got := tab.lookup("user/4711"); got != nil || c.VirtualHosts[0].RetryPolicy != nil {
+		t.Errorf("a call without a slice key leads to %q; retries: %v", got, c.VirtualHosts[0].RetryPolicy)
+	}
+	for s := range a.All() {
+		if got, want := tab.lookup(s.Start.String()), ownersOf(a, s.Start); !slices.Equal(got, want) {
+			t.Errorf("%s leads to %v, want %v", s.Start, got, want)
+		}
+	}
+	c, _ = routesOf(a, byExpression, assignment.XDSConfig{Missing: assignment.MissingAny, Retries: 2, RetryBackoff: 30 * time.Millisecond})
+	if p := c.VirtualHosts[0].RetryPolicy; p.NumRetries.Value != 2 || p.RetryBackOff.BaseInterval.AsDuration() != 30*time.Millisecond || p.RetryBackOff.MaxInterval.AsDuration() != 300*time.Millisecond {
+		t.Errorf("retries: %v", p)
+	}
+	// A book takes news of either, of the assignment that it has.
+	b, now := newBook("web"), time.UnixMilli(baseGen)
+	b.set(now, a, usual)
+	was, terms := b.routes[byExpression], usual
+	terms.Config.Missing = assignment.MissingRefuse
+	if !b.set(now, dealt(t, baseGen-1, 3, 9), terms) || b.a != a || b.routes[byExpression] == was || b.set(now, a, terms) {
+		t.Error("other terms with an older assignment are not taken, or not once")
+	}
+}
+
 func TestNeighboursMerge(t *testing.T) {
 	a := makeAssignment(t, baseGen, makeTasks(4), assignment.Equal(160), func(i int) []uint32 { return []uint32{uint32(i / 40)} })
-	c, _ := routesOf(a, byExpression)
+	c, _ := routesOf(a, byExpression, usual.Config)
 	if n := len(c.VirtualHosts[0].Routes); n != 5 {
 		t.Errorf("%d routes, want one a task and the default", n)
 	}
@@ -257,14 +289,23 @@ func TestNeighboursMerge(t *testing.T) {
 
 func TestExpressionsAreBounded(t *testing.T) {
 	a := dealt(t, baseGen, 2, 5000)
-	c, refusal := routesOf(a, byExpression)
-	if refusal != "" {
-		t.Fatal(refusal)
-	}
-	tab := read(t, c)
-	for s := range a.All() {
-		if got, want := tab.lookup((s.End - 1<<cutBits).String()), ownersOf(a, s.End-1<<cutBits); !slices.Equal(got, want) {
-			t.Fatalf("the end of %v leads to %v, want %v", s, got, want)
+	for s, most := range map[style]int{byExpression: maxExpression, byShortExpression: maxShortExpression} {
+		c, refusal := routesOf(a, s, usual.Config)
+		if refusal != "" {
+			t.Fatal(refusal)
+		}
+		for _, r := range c.VirtualHosts[0].Routes {
+			for _, h := range r.Match.Headers {
+				if n := len(h.GetSafeRegexMatch().GetRegex()); n > most+len(".*") { //nolint:staticcheck
+					t.Errorf("an expression of %d bytes", n)
+				}
+			}
+		}
+		tab := read(t, c)
+		for s := range a.All() {
+			if got, want := tab.lookup((s.End - 1<<cutBits).String()), ownersOf(a, s.End-1<<cutBits); !slices.Equal(got, want) {
+				t.Fatalf("the end of %v leads to %v, want %v", s, got, want)
+			}
 		}
 	}
 }
@@ -279,7 +320,7 @@ func TestRefusals(t *testing.T) {
 		{MaxOwnerSets, 4000, ""},
 		{MaxOwnerSets + 1, 4000, "its slices have 201 different sets of owners, and xDS clients can be given 200"},
 	} {
-		if _, got := routesOf(dealt(t, baseGen, c.tasks, c.slices), byExpression); got != c.want {
+		if _, got := routesOf(dealt(t, baseGen, c.tasks, c.slices), byExpression, usual.Config); got != c.want {
 			t.Errorf("%d tasks and %d slices: %q, want %q", c.tasks, c.slices, got, c.want)
 		}
 	}
@@ -287,9 +328,9 @@ func TestRefusals(t *testing.T) {
 
 func TestRoutesRepeat(t *testing.T) {
 	a := dealt(t, baseGen, 50, 3000)
-	first, _ := routesOf(a, byExpression)
+	first, _ := routesOf(a, byExpression, usual.Config)
 	for range 3 {
-		again, _ := routesOf(a, byExpression)
+		again, _ := routesOf(a, byExpression, usual.Config)
 		if !newResource("web", 1, routes, first).equal(newResource("web", 2, routes, again)) {
 			t.Fatal("routes of one assignment differ")
 		}
@@ -334,7 +375,7 @@ func TestBook(t *testing.T) {
 		t.Error("before there is an assignment it is known that there is no listener")
 	}
 	first := dealt(t, baseGen, 3, 9)
-	b.set(now, first, false)
+	b.set(now, first, usual)
 	was := b.routes[byExpression]
 	if find(listeners, "web") == nil || find(routes, "web") != was || find(clusters, "web/own:web-0.a0") == nil || find(clusters, "web/task:web-0.a0") == nil || find(clusters, "web/any") == nil {
 		t.Error("something is missing")
@@ -345,14 +386,14 @@ func TestBook(t *testing.T) {
 		}
 	}
 	// The same routes in a newer generation are the same resource.
-	if !b.set(now, dealt(t, baseGen+1, 3, 9), false) || b.routes[byExpression] != was {
+	if !b.set(now, dealt(t, baseGen+1, 3, 9), usual) || b.routes[byExpression] != was {
 		t.Error("the same routes are sent again")
 	}
-	if b.set(now, first, false) {
+	if b.set(now, first, usual) {
 		t.Error("an older generation took the place of a newer one")
 	}
 	// A task leaves: its clusters stay for a while.
-	b.set(now, dealt(t, baseGen+2, 2, 8), false)
+	b.set(now, dealt(t, baseGen+2, 2, 8), usual)
 	gone := find(clusters, "web/own:web-2.a2")
 	if b.routes[byExpression] == was || gone == nil {
 		t.Error("a task that has left is forgotten at once, or still routed to")
@@ -361,16 +402,16 @@ func TestBook(t *testing.T) {
 	if find(clusters, "web/task:web-2.a2") != nil || find(clusters, "web/task:web-1.a1") == nil {
 		t.Error("a task that has left is known for ever, or one that stays is not")
 	}
-	b.set(now, dealt(t, baseGen+3, 2, 4), false)
+	b.set(now, dealt(t, baseGen+3, 2, 4), usual)
 	if len(b.departed) != 0 || b.made[ring]["web/own:web-2.a2"] != nil {
 		t.Error("what has left is kept")
 	}
 	// A job that comes to be refused leaves clients what they have.
-	b.set(now, dealt(t, baseGen+3, 2, 4), true)
+	b.set(now, dealt(t, baseGen+3, 2, 4), Terms{Consistent: true, Config: usual.Config})
 	if _, v := b.find(now, routes, "web", flavor{}, nil); v != isKept || b.refusal != refusedConsistent {
 		t.Error("a job in consistent mode is served")
 	}
-	b.set(now, dealt(t, baseGen+4, 2, 4), false)
+	b.set(now, dealt(t, baseGen+4, 2, 4), usual)
 	if find(routes, "web") == nil {
 		t.Error("a job that is in affinity mode again is not served")
 	}

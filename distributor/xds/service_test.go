@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,12 +29,12 @@ import (
 
 // fakeSource serves the job web from memory, and writes down what it hears.
 type fakeSource struct {
-	mu         sync.Mutex
-	newest     *assignment.Assignment
-	changed    chan struct{}
-	err        error // of Join and Newest
-	consistent bool
-	heard      []string
+	mu      sync.Mutex
+	newest  *assignment.Assignment
+	changed chan struct{}
+	err     error // of Join and Newest
+	terms   Terms
+	heard   []string
 }
 
 func (f *fakeSource) set(a *assignment.Assignment, err error) {
@@ -84,10 +85,10 @@ func (f fakeFeed) Newest(time.Time) (*assignment.Assignment, <-chan struct{}, ti
 	return f.newest, f.changed, 0, f.err
 }
 
-func (f fakeFeed) Consistent() bool {
+func (f fakeFeed) Terms() Terms {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.consistent
+	return f.terms
 }
 
 func (f fakeFeed) Holds(_ time.Time, g assignment.Generation) {
@@ -109,7 +110,7 @@ type stand struct {
 
 func newStand(t *testing.T) *stand {
 	t.Helper()
-	st := &stand{t: t, f: &fakeSource{changed: make(chan struct{})}, reg: prometheus.NewRegistry(), log: new(strings.Builder)}
+	st := &stand{t: t, f: &fakeSource{terms: usual, changed: make(chan struct{})}, reg: prometheus.NewRegistry(), log: new(strings.Builder)}
 	var err error
 	st.s, err = New(Config{Source: st.f, ID: "d0", Registerer: st.reg, Logger: slog.New(slog.NewTextHandler(st.log, nil))})
 	if err != nil {
@@ -232,6 +233,14 @@ func (c *stock) uses() []string {
 	return newRoutes("web", 0, c.last).uses
 }
 
+// table are the last routes.
+func (c *stock) table(t *testing.T) table {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return read(t, c.last)
+}
+
 func (c *stock) ended() error {
 	synctest.Wait()
 	c.mu.Lock()
@@ -303,6 +312,7 @@ func TestServiceFollows(t *testing.T) {
 		c = st.client("u/1")
 		c.ask(routes, fmt.Sprint(baseGen), "web")
 		wantSaid(t, "heard", st.f.hear(), "xds-clerk u_1 joins web; xds-clerk u_1 holds 0")
+		c.ask(clusters, "", "web/any", "web/own:web-0.a0", "web/own:web-1.a1", "web/own:web-2.a2")
 		time.Sleep(time.Second)
 		wantSaid(t, "heard", st.f.hear(), "xds-clerk u_1 holds 3")
 	})
@@ -355,6 +365,99 @@ func TestServiceAnnouncesClusters(t *testing.T) {
 		wantSaid(t, "sent at the end of it", c.gets(), "r1")
 		wantSaid(t, "heard", st.f.hear(), "xds-clerk c holds 4")
 	})
+}
+
+// A client that comes with the routes of an earlier stream is sent to no cluster of which it
+// has not heard.
+func TestServiceAnnouncesClustersToThoseThatReturn(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		st := newStand(t)
+		st.f.set(dealt(t, baseGen+1, 3, 9), nil)
+		had := []string{"web/any", "web/own:web-0.a0", "web/own:web-1.a1"}
+		c := st.client("c")
+		c.ask(routes, fmt.Sprint(baseGen), "web")
+		time.Sleep(time.Second)
+		wantSaid(t, "sent before it has asked for clusters", c.gets(), "")
+		c.ask(clusters, fmt.Sprint(baseGen), had...)
+		time.Sleep(replyAfter)
+		wantSaid(t, "sent when it has", c.gets(), "c3 r1")
+		tab := c.table(t)
+		for i, want := range []string{"web/own:web-0.a0", "web/own:web-1.a1", "web/any"} {
+			if got := tab.lookup(assignment.Equal(9)[i].String()); len(got) != 1 || got[0] != want {
+				t.Errorf("slice %d leads to %q, want %s", i, got, want)
+			}
+		}
+		if uses := c.uses(); len(uses) != 4 || uses[3] != "web/own:web-2.a2" {
+			t.Errorf("the new task's cluster is not announced: %q", uses)
+		}
+		c.ask(clusters, fmt.Sprint(baseGen), append(had, "web/own:web-2.a2")...)
+		time.Sleep(changeGap)
+		wantSaid(t, "sent when it asks for the new one", c.gets(), "c4 r1")
+		if got := c.table(t).lookup(assignment.Equal(9)[2].String()); len(got) != 1 || got[0] != "web/own:web-2.a2" {
+			t.Errorf("the new task's slice leads to %q", got)
+		}
+		// One that has all, one that has none of the job's, one that never asks.
+		for _, x := range []struct {
+			what  string
+			names []string
+			after time.Duration
+			want  string
+		}{
+			{"all", append(had, "web/own:web-2.a2"), replyAfter, "c4 r1"},
+			{"none", []string{"web/own:gone.1"}, replyAfter, "c0 r1"},
+			{"asks for none", nil, announcedFor, "r1"},
+		} {
+			c := st.client("d")
+			c.ask(routes, fmt.Sprint(baseGen), "web")
+			if x.names != nil {
+				c.ask(clusters, fmt.Sprint(baseGen), x.names...)
+			}
+			time.Sleep(x.after)
+			wantSaid(t, x.what, c.gets(), x.want)
+			if got := c.table(t).lookup(assignment.Equal(9)[2].String()); len(got) != 1 || got[0] != "web/own:web-2.a2" {
+				t.Errorf("%s: the new task's slice leads to %q", x.what, got)
+			}
+		}
+	})
+}
+
+// Routes that do without some clusters lead to the other owners, and to any task if none is left.
+func TestDetour(t *testing.T) {
+	owners := [][]uint32{{0}, {1, 2}, {2}, {1}}
+	a := makeAssignment(t, baseGen, makeTasks(3), assignment.Equal(4), func(i int) []uint32 { return owners[i] })
+	c, _ := routesOf(a, byExpression, usual.Config)
+	to := newRoutes("web", baseGen, c)
+	for _, x := range []struct {
+		missing []string
+		want    [4]string
+	}{
+		{[]string{"web/own:web-2.a2"}, [4]string{"[web/own:web-0.a0]", "[web/own:web-1.a1]", "[web/any]", "[web/own:web-1.a1]"}},
+		{[]string{"web/own:web-1.a1", "web/own:web-2.a2"}, [4]string{"[web/own:web-0.a0]", "[web/any]", "[web/any]", "[web/any]"}},
+		{[]string{"web/any", "web/own:web-2.a2"}, [4]string{"[web/own:web-0.a0]", "[web/own:web-1.a1]", "[web/own:web-0.a0 web/own:web-1.a1]", "[web/own:web-1.a1]"}},
+	} {
+		d := detour(to, x.missing)
+		if missing := d.lacks(&resource{uses: to.uses}); len(missing) > 0 || d.gen != to.gen {
+			t.Errorf("without %q: it uses %q", x.missing, d.uses)
+		}
+		for _, name := range x.missing {
+			if slices.Contains(d.uses, name) {
+				t.Errorf("without %q: it uses %s", x.missing, name)
+			}
+		}
+		got := new(routev3.RouteConfiguration)
+		if err := d.body.UnmarshalTo(got); err != nil {
+			t.Fatal(err)
+		}
+		tab := read(t, got)
+		for i, k := range assignment.Equal(4) {
+			if got := fmt.Sprint(tab.lookup(k.String())); got != x.want[i] {
+				t.Errorf("without %q: slice %d leads to %s, want %s", x.missing, i, got, x.want[i])
+			}
+		}
+	}
+	if d := detour(to, to.uses); d != nil {
+		t.Errorf("without any: %q", d.uses)
+	}
 }
 
 func TestServiceCountsRefusals(t *testing.T) {

@@ -211,6 +211,16 @@ func (s *session) asks(k kind, name string) bool {
 	return ok
 }
 
+// asksOf are the resources of a job that the client has asked for, in order.
+func (s *session) asksOf(k kind, job string) (names []string) {
+	for _, name := range s.of[k].names {
+		if of, ok := jobOf(name); ok && of == job {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // refusing reports whether the last answer of any type was refused.
 func (s *session) refusing() bool {
 	for k := range s.of {

@@ -76,6 +76,7 @@ func testJobs(t *testing.T, h *harness) {
 		WarmUp: assignment.NoWarmUp, History: 12, Damping: assignment.DampingConfig{HalfLife: 2 * time.Minute, Suppress: 4, Reuse: 2, Most: 8, Share: .5},
 		Freeze:   assignment.FreezeConfig{Share: 1, MinTasks: 7, Window: 11 * time.Second, For: time.Minute},
 		Overload: assignment.OverloadConfig{Admission: assignment.AdmissionOff, DefaultCriticality: assignment.SheddablePlus, RetryAttempts: 2, RetryBudget: assignment.NoRetries},
+		XDS:      assignment.XDSConfig{Missing: assignment.MissingRefuse, Retries: assignment.NoXDSRetries, RetryBackoff: 5 * time.Millisecond},
 		MaxTasks: 70, TargetUtilization: .8, Access: access,
 	}
 	put, err := s.PutJob(ctx, full, store.NoVersion)

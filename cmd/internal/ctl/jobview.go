@@ -11,24 +11,25 @@ import (
 
 // jobView is a job's config as JSON, by the names that a job file uses.
 type jobView struct {
-	Name             string       `json:"name"`
-	Version          int64        `json:"version"`
-	Mode             string       `json:"mode"`
-	MinReplicas      int          `json:"min_replicas"`
-	MaxReplicas      int          `json:"max_replicas"`
-	LoadMetric       string       `json:"load_metric"`
-	Zone             string       `json:"zone"`
-	Store            string       `json:"store"`
-	HeartbeatTimeout string       `json:"heartbeat_timeout"`
-	LeaseDuration    string       `json:"lease_duration"`
-	WarmUp           string       `json:"warm_up"`
-	History          int          `json:"history"`
-	Balance          balanceView  `json:"balance"`
-	Damping          dampingView  `json:"damping"`
-	Freeze           vanishView   `json:"freeze"`
-	Overload         overloadView `json:"overload"`
-	Limits           *limitsView  `json:"limits,omitempty"`
-	MaxTasks         int          `json:"max_tasks"`
+	Name             string        `json:"name"`
+	Version          int64         `json:"version"`
+	Mode             string        `json:"mode"`
+	MinReplicas      int           `json:"min_replicas"`
+	MaxReplicas      int           `json:"max_replicas"`
+	LoadMetric       string        `json:"load_metric"`
+	Zone             string        `json:"zone"`
+	Store            string        `json:"store"`
+	HeartbeatTimeout string        `json:"heartbeat_timeout"`
+	LeaseDuration    string        `json:"lease_duration"`
+	WarmUp           string        `json:"warm_up"`
+	History          int           `json:"history"`
+	Balance          balanceView   `json:"balance"`
+	Damping          dampingView   `json:"damping"`
+	Freeze           vanishView    `json:"freeze"`
+	Overload         overloadView  `json:"overload"`
+	XDS              xdsConfigView `json:"xds"`
+	Limits           *limitsView   `json:"limits,omitempty"`
+	MaxTasks         int           `json:"max_tasks"`
 	// TargetUtilization is that at which the job has the tasks that it wants.
 	TargetUtilization float64 `json:"target_utilization"`
 	// Access has patterns of identities by verb.
@@ -72,6 +73,12 @@ type overloadView struct {
 	RetryBudget   float64 `json:"retry_budget"`
 }
 
+type xdsConfigView struct {
+	Missing      string `json:"missing"`
+	Retries      int    `json:"retries"`
+	RetryBackoff string `json:"retry_backoff"`
+}
+
 // limitsView are the limits of customers. A rate of 0 is none.
 type limitsView struct {
 	Default   *limitView           `json:"default,omitempty"`
@@ -110,6 +117,7 @@ func newJobView(c assignment.JobConfig, version int64) jobView {
 		Freeze:  vanishView{Share: z.Share, MinTasks: z.MinTasks, Window: span(z.Window), For: span(z.For)},
 		Overload: overloadView{Admission: c.Overload.Admission.String(), DefaultCriticality: c.Overload.DefaultCriticality.String(),
 			RetryAttempts: c.Overload.RetryAttempts, RetryBudget: max(c.Overload.RetryBudget, 0)},
+		XDS:    xdsConfigView{Missing: c.XDS.Missing.String(), Retries: max(c.XDS.Retries, 0), RetryBackoff: span(c.XDS.RetryBackoff)},
 		Limits: newLimitsView(c.Limits), MaxTasks: c.MaxTasks, TargetUtilization: c.TargetUtilization, Access: newAccessView(c.Access),
 		Balance: balanceView{
 			MinSlicesPerTask: b.MinSlicesPerTask, MaxSlicesPerTask: b.MaxSlicesPerTask,

@@ -1571,7 +1571,9 @@ type JobStatus struct {
 	// As in Status.
 	Limited bool `protobuf:"varint,12,opt,name=limited,proto3" json:"limited,omitempty"`
 	// The rights that the job's config says, missing when it says none.
-	Access        *Access `protobuf:"bytes,13,opt,name=access,proto3" json:"access,omitempty"`
+	Access *Access `protobuf:"bytes,13,opt,name=access,proto3" json:"access,omitempty"`
+	// What stock gRPC clients do.
+	Xds           *XdsConfig `protobuf:"bytes,14,opt,name=xds,proto3" json:"xds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1693,6 +1695,13 @@ func (x *JobStatus) GetLimited() bool {
 func (x *JobStatus) GetAccess() *Access {
 	if x != nil {
 		return x.Access
+	}
+	return nil
+}
+
+func (x *JobStatus) GetXds() *XdsConfig {
+	if x != nil {
+		return x.Xds
 	}
 	return nil
 }
@@ -2003,7 +2012,7 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\x05chunk\x18\x02 \x01(\v2\x10.slicer.v1.ChunkH\x00R\x05chunk\x12.\n" +
 	"\atrailer\x18\x03 \x01(\v2\x12.slicer.v1.TrailerH\x00R\atrailer\x12\x15\n" +
 	"\x06age_us\x18\x04 \x01(\x03R\x05ageUsB\a\n" +
-	"\x05piece\"\x87\x04\n" +
+	"\x05piece\"\xaf\x04\n" +
 	"\tJobStatus\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x18\n" +
 	"\aunknown\x18\x02 \x01(\bR\aunknown\x121\n" +
@@ -2023,7 +2032,8 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"conditions\x18\v \x03(\v2\x18.slicer.v1.TaskConditionR\n" +
 	"conditions\x12\x18\n" +
 	"\alimited\x18\f \x01(\bR\alimited\x12)\n" +
-	"\x06access\x18\r \x01(\v2\x11.slicer.v1.AccessR\x06access\"\x82\x01\n" +
+	"\x06access\x18\r \x01(\v2\x11.slicer.v1.AccessR\x06access\x12&\n" +
+	"\x03xds\x18\x0e \x01(\v2\x14.slicer.v1.XdsConfigR\x03xds\"\x82\x01\n" +
 	"\n" +
 	"RefuseTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
@@ -2090,6 +2100,7 @@ var file_slicer_v1_assigner_proto_goTypes = []any{
 	(*OverloadConfig)(nil),   // 33: slicer.v1.OverloadConfig
 	(*TaskCondition)(nil),    // 34: slicer.v1.TaskCondition
 	(*Access)(nil),           // 35: slicer.v1.Access
+	(*XdsConfig)(nil),        // 36: slicer.v1.XdsConfig
 }
 var file_slicer_v1_assigner_proto_depIdxs = []int32{
 	1,  // 0: slicer.v1.AttachRequest.hello:type_name -> slicer.v1.DistributorHello
@@ -2126,14 +2137,15 @@ var file_slicer_v1_assigner_proto_depIdxs = []int32{
 	33, // 31: slicer.v1.JobStatus.overload:type_name -> slicer.v1.OverloadConfig
 	34, // 32: slicer.v1.JobStatus.conditions:type_name -> slicer.v1.TaskCondition
 	35, // 33: slicer.v1.JobStatus.access:type_name -> slicer.v1.Access
-	21, // 34: slicer.v1.ClientIndexes.indexes:type_name -> slicer.v1.ClientIndex
-	0,  // 35: slicer.v1.AssignerService.Attach:input_type -> slicer.v1.AttachRequest
-	11, // 36: slicer.v1.AssignerService.Attach:output_type -> slicer.v1.AttachResponse
-	36, // [36:37] is the sub-list for method output_type
-	35, // [35:36] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	36, // 34: slicer.v1.JobStatus.xds:type_name -> slicer.v1.XdsConfig
+	21, // 35: slicer.v1.ClientIndexes.indexes:type_name -> slicer.v1.ClientIndex
+	0,  // 36: slicer.v1.AssignerService.Attach:input_type -> slicer.v1.AttachRequest
+	11, // 37: slicer.v1.AssignerService.Attach:output_type -> slicer.v1.AttachResponse
+	37, // [37:38] is the sub-list for method output_type
+	36, // [36:37] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_assigner_proto_init() }

@@ -128,6 +128,58 @@ func (Mode) EnumDescriptor() ([]byte, []int) {
 	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{1}
 }
 
+// Missing is what becomes of calls that no owner takes, such as those without a key.
+type Missing int32
+
+const (
+	Missing_MISSING_UNSPECIFIED Missing = 0
+	// They go to any task.
+	Missing_MISSING_ANY Missing = 1
+	// They fail.
+	Missing_MISSING_REFUSE Missing = 2
+)
+
+// Enum value maps for Missing.
+var (
+	Missing_name = map[int32]string{
+		0: "MISSING_UNSPECIFIED",
+		1: "MISSING_ANY",
+		2: "MISSING_REFUSE",
+	}
+	Missing_value = map[string]int32{
+		"MISSING_UNSPECIFIED": 0,
+		"MISSING_ANY":         1,
+		"MISSING_REFUSE":      2,
+	}
+)
+
+func (x Missing) Enum() *Missing {
+	p := new(Missing)
+	*p = x
+	return p
+}
+
+func (x Missing) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Missing) Descriptor() protoreflect.EnumDescriptor {
+	return file_slicer_v1_assignment_proto_enumTypes[2].Descriptor()
+}
+
+func (Missing) Type() protoreflect.EnumType {
+	return &file_slicer_v1_assignment_proto_enumTypes[2]
+}
+
+func (x Missing) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Missing.Descriptor instead.
+func (Missing) EnumDescriptor() ([]byte, []int) {
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{2}
+}
+
 type Admission int32
 
 const (
@@ -165,11 +217,11 @@ func (x Admission) String() string {
 }
 
 func (Admission) Descriptor() protoreflect.EnumDescriptor {
-	return file_slicer_v1_assignment_proto_enumTypes[2].Descriptor()
+	return file_slicer_v1_assignment_proto_enumTypes[3].Descriptor()
 }
 
 func (Admission) Type() protoreflect.EnumType {
-	return &file_slicer_v1_assignment_proto_enumTypes[2]
+	return &file_slicer_v1_assignment_proto_enumTypes[3]
 }
 
 func (x Admission) Number() protoreflect.EnumNumber {
@@ -178,7 +230,7 @@ func (x Admission) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Admission.Descriptor instead.
 func (Admission) EnumDescriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{2}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{3}
 }
 
 // Criticality says how bad it is if a request fails (Site Reliability Engineering,
@@ -222,11 +274,11 @@ func (x Criticality) String() string {
 }
 
 func (Criticality) Descriptor() protoreflect.EnumDescriptor {
-	return file_slicer_v1_assignment_proto_enumTypes[3].Descriptor()
+	return file_slicer_v1_assignment_proto_enumTypes[4].Descriptor()
 }
 
 func (Criticality) Type() protoreflect.EnumType {
-	return &file_slicer_v1_assignment_proto_enumTypes[3]
+	return &file_slicer_v1_assignment_proto_enumTypes[4]
 }
 
 func (x Criticality) Number() protoreflect.EnumNumber {
@@ -235,7 +287,7 @@ func (x Criticality) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Criticality.Descriptor instead.
 func (Criticality) EnumDescriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{3}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{4}
 }
 
 type Task struct {
@@ -690,7 +742,8 @@ type JobConfig struct {
 	// How many tasks may live at once.
 	MaxTasks uint32 `protobuf:"varint,18,opt,name=max_tasks,json=maxTasks,proto3" json:"max_tasks,omitempty"`
 	// CPU as a share of what tasks may use, for which their number is worked out.
-	TargetUtilization float64 `protobuf:"fixed64,19,opt,name=target_utilization,json=targetUtilization,proto3" json:"target_utilization,omitempty"`
+	TargetUtilization float64    `protobuf:"fixed64,19,opt,name=target_utilization,json=targetUtilization,proto3" json:"target_utilization,omitempty"`
+	Xds               *XdsConfig `protobuf:"bytes,20,opt,name=xds,proto3" json:"xds,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -858,6 +911,76 @@ func (x *JobConfig) GetTargetUtilization() float64 {
 	return 0
 }
 
+func (x *JobConfig) GetXds() *XdsConfig {
+	if x != nil {
+		return x.Xds
+	}
+	return nil
+}
+
+// XdsConfig says what stock gRPC clients do, which are served by xDS.
+type XdsConfig struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Missing Missing                `protobuf:"varint,1,opt,name=missing,proto3,enum=slicer.v1.Missing" json:"missing,omitempty"`
+	// How often a call is sent again that has found no connection, 1 to 4, -1 for never; 0 is the
+	// default. And how long after, about.
+	Retries        int32 `protobuf:"varint,2,opt,name=retries,proto3" json:"retries,omitempty"`
+	RetryBackoffMs int64 `protobuf:"varint,3,opt,name=retry_backoff_ms,json=retryBackoffMs,proto3" json:"retry_backoff_ms,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *XdsConfig) Reset() {
+	*x = XdsConfig{}
+	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *XdsConfig) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*XdsConfig) ProtoMessage() {}
+
+func (x *XdsConfig) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use XdsConfig.ProtoReflect.Descriptor instead.
+func (*XdsConfig) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *XdsConfig) GetMissing() Missing {
+	if x != nil {
+		return x.Missing
+	}
+	return Missing_MISSING_UNSPECIFIED
+}
+
+func (x *XdsConfig) GetRetries() int32 {
+	if x != nil {
+		return x.Retries
+	}
+	return 0
+}
+
+func (x *XdsConfig) GetRetryBackoffMs() int64 {
+	if x != nil {
+		return x.RetryBackoffMs
+	}
+	return 0
+}
+
 // Access is which identities may do what with a job: patterns, at most 100 for each verb.
 type Access struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -872,7 +995,7 @@ type Access struct {
 
 func (x *Access) Reset() {
 	*x = Access{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -884,7 +1007,7 @@ func (x *Access) String() string {
 func (*Access) ProtoMessage() {}
 
 func (x *Access) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -897,7 +1020,7 @@ func (x *Access) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Access.ProtoReflect.Descriptor instead.
 func (*Access) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{5}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Access) GetOwn() []string {
@@ -948,7 +1071,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -960,7 +1083,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -973,7 +1096,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{6}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Limits) GetOthers() *Limit {
@@ -1004,7 +1127,7 @@ type Limit struct {
 
 func (x *Limit) Reset() {
 	*x = Limit{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[7]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1016,7 +1139,7 @@ func (x *Limit) String() string {
 func (*Limit) ProtoMessage() {}
 
 func (x *Limit) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[7]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1029,7 +1152,7 @@ func (x *Limit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limit.ProtoReflect.Descriptor instead.
 func (*Limit) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{7}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Limit) GetCustomer() string {
@@ -1071,7 +1194,7 @@ type OverloadConfig struct {
 
 func (x *OverloadConfig) Reset() {
 	*x = OverloadConfig{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[8]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1083,7 +1206,7 @@ func (x *OverloadConfig) String() string {
 func (*OverloadConfig) ProtoMessage() {}
 
 func (x *OverloadConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[8]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1096,7 +1219,7 @@ func (x *OverloadConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverloadConfig.ProtoReflect.Descriptor instead.
 func (*OverloadConfig) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{8}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *OverloadConfig) GetDefaultCriticality() Criticality {
@@ -1140,7 +1263,7 @@ type FreezeConfig struct {
 
 func (x *FreezeConfig) Reset() {
 	*x = FreezeConfig{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[9]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1152,7 +1275,7 @@ func (x *FreezeConfig) String() string {
 func (*FreezeConfig) ProtoMessage() {}
 
 func (x *FreezeConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[9]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1165,7 +1288,7 @@ func (x *FreezeConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreezeConfig.ProtoReflect.Descriptor instead.
 func (*FreezeConfig) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{9}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FreezeConfig) GetShare() float64 {
@@ -1211,7 +1334,7 @@ type DampingConfig struct {
 
 func (x *DampingConfig) Reset() {
 	*x = DampingConfig{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[10]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1223,7 +1346,7 @@ func (x *DampingConfig) String() string {
 func (*DampingConfig) ProtoMessage() {}
 
 func (x *DampingConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[10]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1236,7 +1359,7 @@ func (x *DampingConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DampingConfig.ProtoReflect.Descriptor instead.
 func (*DampingConfig) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{10}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DampingConfig) GetHalfLifeMs() int64 {
@@ -1294,7 +1417,7 @@ type BalanceConfig struct {
 
 func (x *BalanceConfig) Reset() {
 	*x = BalanceConfig{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[11]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1306,7 +1429,7 @@ func (x *BalanceConfig) String() string {
 func (*BalanceConfig) ProtoMessage() {}
 
 func (x *BalanceConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[11]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1319,7 +1442,7 @@ func (x *BalanceConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BalanceConfig.ProtoReflect.Descriptor instead.
 func (*BalanceConfig) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{11}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *BalanceConfig) GetMinSlicesPerTask() uint32 {
@@ -1434,7 +1557,7 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\x03old\x18\n" +
 	" \x03(\rR\x03old\x12\x10\n" +
 	"\x03new\x18\v \x03(\rR\x03new\x12/\n" +
-	"\x06slices\x18\f \x01(\v2\x17.slicer.v1.SliceColumnsR\x06slices\"\xdd\x05\n" +
+	"\x06slices\x18\f \x01(\v2\x17.slicer.v1.SliceColumnsR\x06slices\"\x85\x06\n" +
 	"\tJobConfig\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
 	"\fmin_replicas\x18\x02 \x01(\rR\vminReplicas\x12!\n" +
@@ -1457,7 +1580,12 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\x06limits\x18\x10 \x01(\v2\x11.slicer.v1.LimitsR\x06limits\x12)\n" +
 	"\x06access\x18\x11 \x01(\v2\x11.slicer.v1.AccessR\x06access\x12\x1b\n" +
 	"\tmax_tasks\x18\x12 \x01(\rR\bmaxTasks\x12-\n" +
-	"\x12target_utilization\x18\x13 \x01(\x01R\x11targetUtilization\"x\n" +
+	"\x12target_utilization\x18\x13 \x01(\x01R\x11targetUtilization\x12&\n" +
+	"\x03xds\x18\x14 \x01(\v2\x14.slicer.v1.XdsConfigR\x03xds\"}\n" +
+	"\tXdsConfig\x12,\n" +
+	"\amissing\x18\x01 \x01(\x0e2\x12.slicer.v1.MissingR\amissing\x12\x18\n" +
+	"\aretries\x18\x02 \x01(\x05R\aretries\x12(\n" +
+	"\x10retry_backoff_ms\x18\x03 \x01(\x03R\x0eretryBackoffMs\"x\n" +
 	"\x06Access\x12\x10\n" +
 	"\x03own\x18\x01 \x03(\tR\x03own\x12\x14\n" +
 	"\x05watch\x18\x02 \x03(\tR\x05watch\x12\x12\n" +
@@ -1511,7 +1639,11 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\x04Mode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rMODE_AFFINITY\x10\x01\x12\x13\n" +
-	"\x0fMODE_CONSISTENT\x10\x02*a\n" +
+	"\x0fMODE_CONSISTENT\x10\x02*G\n" +
+	"\aMissing\x12\x17\n" +
+	"\x13MISSING_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vMISSING_ANY\x10\x01\x12\x12\n" +
+	"\x0eMISSING_REFUSE\x10\x02*a\n" +
 	"\tAdmission\x12\x19\n" +
 	"\x15ADMISSION_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rADMISSION_OFF\x10\x01\x12\x14\n" +
@@ -1536,49 +1668,53 @@ func file_slicer_v1_assignment_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_assignment_proto_rawDescData
 }
 
-var file_slicer_v1_assignment_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_slicer_v1_assignment_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_slicer_v1_assignment_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_slicer_v1_assignment_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_slicer_v1_assignment_proto_goTypes = []any{
 	(TaskState)(0),         // 0: slicer.v1.TaskState
 	(Mode)(0),              // 1: slicer.v1.Mode
-	(Admission)(0),         // 2: slicer.v1.Admission
-	(Criticality)(0),       // 3: slicer.v1.Criticality
-	(*Task)(nil),           // 4: slicer.v1.Task
-	(*SliceColumns)(nil),   // 5: slicer.v1.SliceColumns
-	(*Assignment)(nil),     // 6: slicer.v1.Assignment
-	(*Delta)(nil),          // 7: slicer.v1.Delta
-	(*JobConfig)(nil),      // 8: slicer.v1.JobConfig
-	(*Access)(nil),         // 9: slicer.v1.Access
-	(*Limits)(nil),         // 10: slicer.v1.Limits
-	(*Limit)(nil),          // 11: slicer.v1.Limit
-	(*OverloadConfig)(nil), // 12: slicer.v1.OverloadConfig
-	(*FreezeConfig)(nil),   // 13: slicer.v1.FreezeConfig
-	(*DampingConfig)(nil),  // 14: slicer.v1.DampingConfig
-	(*BalanceConfig)(nil),  // 15: slicer.v1.BalanceConfig
+	(Missing)(0),           // 2: slicer.v1.Missing
+	(Admission)(0),         // 3: slicer.v1.Admission
+	(Criticality)(0),       // 4: slicer.v1.Criticality
+	(*Task)(nil),           // 5: slicer.v1.Task
+	(*SliceColumns)(nil),   // 6: slicer.v1.SliceColumns
+	(*Assignment)(nil),     // 7: slicer.v1.Assignment
+	(*Delta)(nil),          // 8: slicer.v1.Delta
+	(*JobConfig)(nil),      // 9: slicer.v1.JobConfig
+	(*XdsConfig)(nil),      // 10: slicer.v1.XdsConfig
+	(*Access)(nil),         // 11: slicer.v1.Access
+	(*Limits)(nil),         // 12: slicer.v1.Limits
+	(*Limit)(nil),          // 13: slicer.v1.Limit
+	(*OverloadConfig)(nil), // 14: slicer.v1.OverloadConfig
+	(*FreezeConfig)(nil),   // 15: slicer.v1.FreezeConfig
+	(*DampingConfig)(nil),  // 16: slicer.v1.DampingConfig
+	(*BalanceConfig)(nil),  // 17: slicer.v1.BalanceConfig
 }
 var file_slicer_v1_assignment_proto_depIdxs = []int32{
 	0,  // 0: slicer.v1.Task.state:type_name -> slicer.v1.TaskState
-	4,  // 1: slicer.v1.Assignment.tasks:type_name -> slicer.v1.Task
-	5,  // 2: slicer.v1.Assignment.slices:type_name -> slicer.v1.SliceColumns
-	4,  // 3: slicer.v1.Delta.put_tasks:type_name -> slicer.v1.Task
-	5,  // 4: slicer.v1.Delta.slices:type_name -> slicer.v1.SliceColumns
+	5,  // 1: slicer.v1.Assignment.tasks:type_name -> slicer.v1.Task
+	6,  // 2: slicer.v1.Assignment.slices:type_name -> slicer.v1.SliceColumns
+	5,  // 3: slicer.v1.Delta.put_tasks:type_name -> slicer.v1.Task
+	6,  // 4: slicer.v1.Delta.slices:type_name -> slicer.v1.SliceColumns
 	1,  // 5: slicer.v1.JobConfig.mode:type_name -> slicer.v1.Mode
-	15, // 6: slicer.v1.JobConfig.balance:type_name -> slicer.v1.BalanceConfig
-	14, // 7: slicer.v1.JobConfig.damping:type_name -> slicer.v1.DampingConfig
-	13, // 8: slicer.v1.JobConfig.freeze:type_name -> slicer.v1.FreezeConfig
-	12, // 9: slicer.v1.JobConfig.overload:type_name -> slicer.v1.OverloadConfig
-	10, // 10: slicer.v1.JobConfig.limits:type_name -> slicer.v1.Limits
-	9,  // 11: slicer.v1.JobConfig.access:type_name -> slicer.v1.Access
-	11, // 12: slicer.v1.Limits.others:type_name -> slicer.v1.Limit
-	11, // 13: slicer.v1.Limits.customers:type_name -> slicer.v1.Limit
-	3,  // 14: slicer.v1.Limit.max_criticality:type_name -> slicer.v1.Criticality
-	3,  // 15: slicer.v1.OverloadConfig.default_criticality:type_name -> slicer.v1.Criticality
-	2,  // 16: slicer.v1.OverloadConfig.admission:type_name -> slicer.v1.Admission
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	17, // 6: slicer.v1.JobConfig.balance:type_name -> slicer.v1.BalanceConfig
+	16, // 7: slicer.v1.JobConfig.damping:type_name -> slicer.v1.DampingConfig
+	15, // 8: slicer.v1.JobConfig.freeze:type_name -> slicer.v1.FreezeConfig
+	14, // 9: slicer.v1.JobConfig.overload:type_name -> slicer.v1.OverloadConfig
+	12, // 10: slicer.v1.JobConfig.limits:type_name -> slicer.v1.Limits
+	11, // 11: slicer.v1.JobConfig.access:type_name -> slicer.v1.Access
+	10, // 12: slicer.v1.JobConfig.xds:type_name -> slicer.v1.XdsConfig
+	2,  // 13: slicer.v1.XdsConfig.missing:type_name -> slicer.v1.Missing
+	13, // 14: slicer.v1.Limits.others:type_name -> slicer.v1.Limit
+	13, // 15: slicer.v1.Limits.customers:type_name -> slicer.v1.Limit
+	4,  // 16: slicer.v1.Limit.max_criticality:type_name -> slicer.v1.Criticality
+	4,  // 17: slicer.v1.OverloadConfig.default_criticality:type_name -> slicer.v1.Criticality
+	3,  // 18: slicer.v1.OverloadConfig.admission:type_name -> slicer.v1.Admission
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_assignment_proto_init() }
@@ -1591,8 +1727,8 @@ func file_slicer_v1_assignment_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_assignment_proto_rawDesc), len(file_slicer_v1_assignment_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   12,
+			NumEnums:      5,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

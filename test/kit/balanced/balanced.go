@@ -49,7 +49,18 @@ type cell struct {
 // New makes a job of about as many slices, at least 10, and has it balanced.
 func New(tb testing.TB, n int) *Job {
 	tb.Helper()
-	tasks, each := max(n/100, 2), min(n/2, 100)
+	return newJob(tb, n, max(n/100, 2), min(n/2, 100))
+}
+
+// NewOf makes a job of so many tasks, at least 2, with about n slices, at most a fifth more: 5 to
+// 800 a task.
+func NewOf(tb testing.TB, n, tasks int) *Job {
+	tb.Helper()
+	return newJob(tb, n, tasks, n/tasks)
+}
+
+func newJob(tb testing.TB, n, tasks, each int) *Job {
+	tb.Helper()
 	j := &Job{rng: rand.New(rand.NewPCG(uint64(n), 7))}
 	// The balancer makes up to half as many more than the least.
 	j.cfg = assignment.JobConfig{Name: "job", Balance: assignment.BalanceConfig{MinSlicesPerTask: max(each*4/5, 1), MaxSlicesPerTask: each * 6 / 5}}.WithDefaults()

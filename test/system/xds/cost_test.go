@@ -47,9 +47,9 @@ func BenchmarkCall(b *testing.B) {
 		}
 		return time.Since(began)
 	}
-	for _, n := range []int{150, mostSlices} {
-		b.Run(fmt.Sprintf("slices=%d", n), func(b *testing.B) {
-			routed := dial(b, job, "go-0", []string{newStage(b, n, addrs).addr})
+	for _, x := range stages {
+		b.Run(x.name, func(b *testing.B) {
+			routed := dial(b, job, "go-0", []string{x.make(b, addrs).addr})
 			round(base)
 			round(routed)
 			var ratios []float64

@@ -1,11 +1,17 @@
 package xds
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/test/examples/greeter/hello"
 	"github.com/slicer-project/slicer/test/kit/process"
 )
 
@@ -67,11 +73,11 @@ func TestChangesLoseNoCall(t *testing.T) {
 		f.kill("t1")
 		f.settled(2)
 	})
-	step("a Distributor restarted", func() {
+	step("a Distributor restarted, and a task added", func() {
+		f.add("t5")
 		if err := f.plane.Distributors[0].Restart(); err != nil {
 			t.Fatal(err)
 		}
-		// A client that comes with old routes is not told of clusters beforehand.
 		process.Eventually(t, time.Minute, "the client is back", func() error {
 			m, err := f.inspect(0)
 			if err == nil && (len(m.Xds) != 1 || m.Xds[0].Clients != 1 || m.Clerks != 1) {
@@ -79,15 +85,48 @@ func TestChangesLoseNoCall(t *testing.T) {
 			}
 			return err
 		})
+		f.settled(3)
 	})
 	step("another task added", func() {
 		f.add("t4")
-		f.settled(3)
-		g.answeredBy("", 3) // the client hears of it
+		f.settled(4)
+		g.answeredBy("", 4) // the client hears of it
 	})
 	calls, failed, errors := g.stop()
 	t.Logf("%d calls, %d failed", calls, failed)
 	if failed > 0 || calls == 0 {
 		t.Errorf("%d of %d calls failed: %q", failed, calls, errors)
+	}
+}
+
+// A job's config says what becomes of calls that no owner takes, and clients hear of it at once.
+func TestMissingKeys(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, quick, 2)
+	cc := f.dial("go-0")
+	keyless := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		_, err := hello.NewGreeterClient(cc).SayHello(ctx, wrapperspb.String("x"))
+		return err
+	}
+	for _, x := range []struct {
+		missing assignment.Missing
+		want    codes.Code
+	}{{assignment.MissingAny, codes.OK}, {assignment.MissingRefuse, codes.Unavailable}, {assignment.MissingAny, codes.OK}} {
+		cfg := quick
+		cfg.Name, cfg.XDS.Missing = job, x.missing
+		if err := f.plane.PutJob(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+		process.Eventually(t, 30*time.Second, fmt.Sprintf("a call without a key ends by %s", x.want), func() error {
+			if err := keyless(); status.Code(err) != x.want {
+				return fmt.Errorf("%v", err)
+			}
+			return nil
+		})
+		if _, err := call(t.Context(), cc, "user-1"); err != nil {
+			t.Errorf("missing: %s: a call with a key: %v", x.missing, err)
+		}
 	}
 }

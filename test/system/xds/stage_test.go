@@ -15,6 +15,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/distributor/xds"
 	"github.com/slicer-project/slicer/test/examples/greeter/hello"
+	"github.com/slicer-project/slicer/test/kit/balanced"
 	"github.com/slicer-project/slicer/test/kit/bed"
 	"github.com/slicer-project/slicer/test/kit/process"
 )
@@ -30,6 +31,18 @@ type stage struct {
 	addr string
 }
 
+// stages are the assignments that calls are looked at with: of few slices and of as many as
+// there may be, which end anywhere or where the balancer ends them.
+var stages = []struct {
+	name string
+	make func(t testing.TB, servers []string) *stage
+}{
+	{"slices=150", func(t testing.TB, servers []string) *stage { return newStage(t, 150, servers) }},
+	{"slices=5000", func(t testing.TB, servers []string) *stage { return newStage(t, mostSlices, servers) }},
+	{"slices=150/balanced", func(t testing.TB, servers []string) *stage { return newBalanced(t, 150, servers) }},
+	{"slices=5000/balanced", func(t testing.TB, servers []string) *stage { return newBalanced(t, mostSlices, servers) }},
+}
+
 // newStage deals slices of random widths out to servers, two neighbours never to the same.
 func newStage(t testing.TB, n int, servers []string) *stage {
 	t.Helper()
@@ -42,15 +55,34 @@ func newStage(t testing.TB, n int, servers []string) *stage {
 			starts = slices.Compact(starts)
 		}
 	}
-	var tasks []assignment.Task
-	for i, addr := range servers {
-		tasks = append(tasks, assignment.Task{Name: fmt.Sprintf("t%d", i), Incarnation: uint64(i + 1), Address: addr, Index: uint32(i), Weight: 1, State: assignment.TaskRunning})
-	}
 	var p assignment.Placement
 	at := 0
 	for _, start := range starts {
-		at = (at + 1 + rnd.IntN(len(tasks)-1)) % len(tasks)
+		at = (at + 1 + rnd.IntN(len(servers)-1)) % len(servers)
 		p.Add(start, uint32(at))
+	}
+	return serveStage(t, p, servers)
+}
+
+// newBalanced is a stage of at most so many slices as the balancer has made them.
+func newBalanced(t testing.TB, n int, servers []string) *stage {
+	t.Helper()
+	var p assignment.Placement
+	for s, r := range balanced.NewOf(t, n*5/6, len(servers)).Assignment().All() {
+		var owners []uint32
+		for i := range r.Len() {
+			owners = append(owners, uint32(r.Position(i)))
+		}
+		p.Add(s.Start, owners...)
+	}
+	return serveStage(t, p, servers)
+}
+
+func serveStage(t testing.TB, p assignment.Placement, servers []string) *stage {
+	t.Helper()
+	var tasks []assignment.Task
+	for i, addr := range servers {
+		tasks = append(tasks, assignment.Task{Name: fmt.Sprintf("t%d", i), Incarnation: uint64(i + 1), Address: addr, Index: uint32(i), Weight: 1, State: assignment.TaskRunning})
 	}
 	s := &stage{}
 	var err error
@@ -100,7 +132,7 @@ func (s *stage) Newest(time.Time) (*assignment.Assignment, <-chan struct{}, time
 	return s.a, nil, 0, nil
 }
 
-func (s *stage) Consistent() bool                       { return false }
+func (s *stage) Terms() xds.Terms                       { return xds.Terms{Config: assignment.XDSConfig{}.OrDefaults()} }
 func (s *stage) Holds(time.Time, assignment.Generation) {}
 func (s *stage) Refuses(time.Time)                      {}
 func (s *stage) Observes(time.Time)                     {}
