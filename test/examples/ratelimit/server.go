@@ -151,12 +151,12 @@ func (s *Server) Report(_ context.Context, q *wire.ReportRequest) (*wire.ReportR
 
 func (s *Server) report(session uint64, key string, r quota.Report) (a quota.Answer, ok bool) {
 	h := s.cfg.Slicelet.Handle(key)
-	if !h.Owned() {
-		return a, false
-	}
 	p := s.part(h.Key())
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !h.AssignedContinuously() { // asked with the lock held: else its limits may have departed meanwhile
+		return a, false
+	}
 	now := s.now()
 	l := p.limits[key]
 	if l == nil {
