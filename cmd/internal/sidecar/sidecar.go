@@ -284,6 +284,7 @@ func (s *Sidecar) Drain(ctx context.Context, server *http.Server) error {
 			s.ending = slicelethttp.Drain(ctx, l.slicelet, server)
 		}
 		s.tell.end(l)
+		s.tell.close()
 		l.metrics.forget()
 		s.metrics.forget()
 		s.ending = errors.Join(s.ending, s.paths.close())

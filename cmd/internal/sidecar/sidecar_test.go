@@ -299,6 +299,56 @@ func TestMisrouted(t *testing.T) {
 	}
 }
 
+// heldBack is a reader of a stream that takes nothing before it is released.
+type heldBack struct {
+	*httptest.ResponseRecorder
+	release chan struct{}
+}
+
+func (w heldBack) Write(b []byte) (int, error) {
+	<-w.release
+	return w.ResponseRecorder.Write(b)
+}
+
+// TestTellsToTheEnd: streams end with what departs when a sidecar ends that has keys, also if
+// their readers are behind.
+func TestTellsToTheEnd(t *testing.T) {
+	env := slicertest.New(t)
+	a := start(t, env, "a", startServer(t, echo("a")).address, nil)
+	owners(t, env.Clerk(clerk.Config{Job: "web"}), "a")
+	streams := make([]heldBack, maxStreams)
+	release := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range streams {
+		streams[i] = heldBack{httptest.NewRecorder(), release}
+		wg.Go(func() {
+			here := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}
+			r := httptest.NewRequestWithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, here), "GET", "http://localhost/ownership", nil)
+			r.RemoteAddr = here.String()
+			a.Ownership(streams[i], r)
+		})
+	}
+	eventually(t, "all read", func() bool {
+		a.tell.mu.Lock()
+		defer a.tell.mu.Unlock()
+		return len(a.tell.streams) == maxStreams
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // nothing takes its keys
+	if err := a.Drain(ctx, a.server); err == nil {
+		t.Error("drained, and there is no other task")
+	}
+	close(release)
+	wg.Wait()
+	for i, w := range streams {
+		lines := strings.Split(strings.TrimSpace(w.Body.String()), "\n")
+		var last Change
+		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || len(last.Departed) != 1 {
+			t.Errorf("stream %d ends with %q", i, lines[len(lines)-1])
+		}
+	}
+}
+
 // TestTells: a webhook and a stream are told which keys come and go. The webhook is called again
 // until it takes a change, and a drain waits for it.
 func TestTells(t *testing.T) {

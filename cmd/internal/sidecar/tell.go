@@ -66,6 +66,7 @@ type teller struct {
 	generation assignment.Generation
 	current    *listener
 	streams    map[chan []byte]struct{}
+	closed     bool
 }
 
 func (t *teller) init(s *Sidecar) { t.s, t.streams = s, make(map[chan []byte]struct{}) }
@@ -103,6 +104,17 @@ func (t *teller) end(l *life) {
 		c.Departed = ranges(t.owned)
 		t.owned = nil
 		t.publishLocked(c)
+	}
+}
+
+// close ends the streams, when they have told what there is to tell.
+func (t *teller) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	for ch := range t.streams {
+		delete(t.streams, ch)
+		close(ch)
 	}
 }
 
@@ -276,7 +288,11 @@ func (t *teller) subscribe() (first []byte, ch chan []byte, ok bool) {
 	c.Fresh, c.Arrived = true, ranges(t.owned)
 	first, _ = json.Marshal(c)
 	ch = make(chan []byte, maxBehind)
-	t.streams[ch] = struct{}{}
+	if t.closed {
+		close(ch)
+	} else {
+		t.streams[ch] = struct{}{}
+	}
 	return first, ch, true
 }
 
@@ -318,8 +334,6 @@ func (s *Sidecar) Ownership(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		case <-r.Context().Done():
-			return
-		case <-s.over:
 			return
 		}
 	}
