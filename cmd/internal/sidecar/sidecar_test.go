@@ -299,6 +299,49 @@ func TestMisrouted(t *testing.T) {
 	}
 }
 
+// TestMaxUnderWay: while a server has more requests than it may have, others are refused. (How many
+// it has at most swings from one look of admission to the next.)
+func TestMaxUnderWay(t *testing.T) {
+	const clients, most = 16, 4
+	env := slicertest.New(t)
+	var underWay, beside, refused, served atomic.Int64
+	upstream := startServer(t, func(w http.ResponseWriter, r *http.Request) {
+		beside.Add(underWay.Add(1))
+		defer underWay.Add(-1)
+		time.Sleep(20 * time.Millisecond)
+		served.Add(1)
+	})
+	a := start(t, env, "a", upstream.address, func(cfg *Config) { cfg.UnderWay = most })
+	owners(t, env.Clerk(clerk.Config{Job: "web"}), "a")
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	client := newClient(t)
+	for range clients {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				switch code, body, h := send(client, "http://"+a.address+"/", "Slicer-Key: k"); {
+				case code == http.StatusServiceUnavailable && h.Get(httpkey.HeaderRefused) == "":
+					refused.Add(1)
+					time.Sleep(20 * time.Millisecond)
+				case code != http.StatusOK:
+					t.Errorf("%d %s", code, body)
+				}
+			}
+		})
+	}
+	eventually(t, "requests are refused, and served", func() bool { return refused.Load() > 300 && served.Load() > 300 })
+	close(stop)
+	wg.Wait()
+	if mean := float64(beside.Load()) / float64(served.Load()); mean > clients*7/8 {
+		t.Errorf("a request finds %.1f under way on average, itself included; %d may be", mean, most)
+	}
+}
+
 // heldBack is a reader of a stream that takes nothing before it is released.
 type heldBack struct {
 	*httptest.ResponseRecorder
