@@ -43,7 +43,14 @@ type book struct {
 	// made are the clusters that were asked for, by policy and name.
 	made     [2]map[string]*cluster
 	departed map[string]departedTask // by instance
+	// began is when the first assignment came, and earlier the clusters of tasks that may have
+	// departed before, which clients of another Distributor, or of an earlier process, ask for.
+	began   time.Time
+	earlier []string
 }
+
+// maxEarlier bounds the clusters of tasks of which nothing is known.
+const maxEarlier = 1000
 
 type cluster struct {
 	*resource
@@ -71,6 +78,9 @@ func (b *book) set(now time.Time, a *assignment.Assignment, t Terms) bool {
 			return false
 		}
 		a = b.a
+	}
+	if b.a == nil {
+		b.began = now
 	}
 	b.leave(now, a)
 	b.a, b.terms, b.madeOf = a, t, [numStyles]*assignment.Assignment{}
@@ -172,6 +182,16 @@ func (b *book) leave(now time.Time, next *assignment.Assignment) {
 	if b.a == nil {
 		return
 	}
+	if now.Sub(b.began) > departedFor {
+		for _, name := range b.earlier {
+			for _, made := range b.made {
+				if c := made[name]; c != nil && c.address == "" {
+					delete(made, name)
+				}
+			}
+		}
+		b.earlier = nil
+	}
 	for _, t := range b.a.Tasks() {
 		if p, ok := next.Position(t.Name); !ok || !next.Task(p).Same(t) {
 			b.departed[instance(t)] = departedTask{t, now}
@@ -213,7 +233,12 @@ func (b *book) cluster(now time.Time, name string, p policy) *resource {
 	rest := strings.TrimPrefix(name, b.job+"/")
 	of, named, _ := strings.Cut(rest, ":")
 	t, ok := b.task(now, named)
-	if !ok || of != "task" && of != "own" {
+	switch {
+	case of != "task" && of != "own":
+		return nil
+	case !ok && of == "own":
+		return b.earlierCluster(now, name, p)
+	case !ok:
 		return nil
 	}
 	if c := kept[name]; c != nil && c.address == t.Address {
@@ -224,6 +249,23 @@ func (b *book) cluster(now time.Time, name string, p policy) *resource {
 		m = ownCluster(b.job, t, p)
 	}
 	kept[name] = &cluster{newResource(b.job, b.a.Generation(), clusters, m), t.Address}
+	return kept[name].resource
+}
+
+// earlierCluster is the cluster of a task that may have departed before anything was known of the
+// job: a client has routes to it perhaps, and its calls are to find another. Nil after a while.
+func (b *book) earlierCluster(now time.Time, name string, p policy) *resource {
+	kept := b.made[p]
+	switch c := kept[name]; {
+	case now.Sub(b.began) > departedFor:
+		return nil
+	case c != nil && c.address == "":
+		return c.resource
+	case len(b.earlier) == maxEarlier:
+		return nil
+	}
+	b.earlier = append(b.earlier, name)
+	kept[name] = &cluster{resource: newResource(b.job, b.a.Generation(), clusters, inOrder(name, p, anyName(b.job)))}
 	return kept[name].resource
 }
 

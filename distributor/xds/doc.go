@@ -31,7 +31,9 @@
 // which the job's config says more), which takes it there. That is affinity mode's bargain, so jobs in consistent mode are refused.
 //
 // Draining tasks are like others as clusters of their own: their slices move, and that is
-// the drain. Clusters of tasks that have departed stay known for 10 s.
+// the drain. Clusters of tasks that have departed stay known for 10 s. A Distributor that has
+// just come to know a job does not know which had departed: for as long, the cluster
+// JOB/own:NAME.INCARNATION of a task that is not there is JOB/any.
 //
 // # When it is sent
 //

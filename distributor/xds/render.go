@@ -443,9 +443,14 @@ func taskCluster(job string, t assignment.Task, p policy) *clusterv3.Cluster {
 
 // ownCluster is one task, and others where it cannot be reached.
 func ownCluster(job string, t assignment.Task, p policy) *clusterv3.Cluster {
+	return inOrder(ownName(job, t), p, taskName(job, t), anyName(job))
+}
+
+// inOrder is a cluster that is the first of others that can be reached.
+func inOrder(name string, p policy, others ...string) *clusterv3.Cluster {
 	return p.apply(&clusterv3.Cluster{
-		Name: ownName(job, t), ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{
-			Name: "envoy.clusters.aggregate", TypedConfig: anyOf(&aggregatev3.ClusterConfig{Clusters: []string{taskName(job, t), anyName(job)}}),
+		Name: name, ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{
+			Name: "envoy.clusters.aggregate", TypedConfig: anyOf(&aggregatev3.ClusterConfig{Clusters: others}),
 		}},
 	})
 }

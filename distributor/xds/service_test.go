@@ -404,7 +404,7 @@ func TestServiceAnnouncesClustersToThoseThatReturn(t *testing.T) {
 			want  string
 		}{
 			{"all", append(had, "web/own:web-2.a2"), replyAfter, "c4 r1"},
-			{"none", []string{"web/own:gone.1"}, replyAfter, "c0 r1"},
+			{"one that has gone", []string{"web/own:gone.1"}, replyAfter, "c1 r1"},
 			{"asks for none", nil, announcedFor, "r1"},
 		} {
 			c := st.client("d")
