@@ -1,10 +1,12 @@
 package assigner
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,11 +42,26 @@ func onEtcd(t testing.TB) (store.Backend, *etcdlease.Store) {
 	return st, leases
 }
 
+// tokened is a store that remembers which tokens it was to compare.
+type tokened struct {
+	*etcdstore.Store
+	mu     sync.Mutex
+	tokens []int64
+}
+
+func (s *tokened) Commit(ctx context.Context, c store.Commit) error {
+	s.mu.Lock()
+	s.tokens = append(s.tokens, c.Token)
+	s.mu.Unlock()
+	return s.Store.Commit(ctx, c)
+}
+
 // An assigner that was deposed, and does not know it yet, stores nothing and
 // changes nothing. It goes on when it leads again.
 func TestDeposedWritesNothing(t *testing.T) {
 	t.Parallel()
-	st, leases := onEtcd(t)
+	backend, leases := onEtcd(t)
+	st := &tokened{Store: backend.(*etcdstore.Store)}
 	s := newSpy(t, leases)
 	n := start(t, Config{Stores: []NamedStore{{Backend: st, Leases: s}}})
 	n.put(consistentJob())
@@ -86,6 +103,12 @@ func TestDeposedWritesNothing(t *testing.T) {
 	eventually(t, "that in force", func() bool { return s.inForce() >= a.Generation() })
 	if err := other.Close(t.Context()); err != nil {
 		t.Error(err)
+	}
+	// It may have heard of it before it wrote: then nothing above shows that the store compares.
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if len(st.tokens) < 2 || slices.Contains(st.tokens, 0) || slices.Contains(st.tokens, int64(token)) {
+		t.Errorf("written under the tokens %d; the other one's is %d", st.tokens, token)
 	}
 }
 
