@@ -150,8 +150,8 @@ func TestServerDies(t *testing.T) {
 			}
 		})
 	}
-	before, _ := a.life.Load().slicelet.Assignment().Position("a")
-	was := a.life.Load().slicelet.Assignment().Task(before).Incarnation
+	before, _ := c.Assignment().Position("a") // the clerk has it, as owners has seen; the slicelets may not yet
+	was := c.Assignment().Task(before).Incarnation
 	servers[0].kill()
 	owners(t, c, "b")
 	eventually(t, "a is not ready", func() bool { return a.Ready() != nil })
