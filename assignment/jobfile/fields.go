@@ -194,37 +194,22 @@ func (f *field) set(c *assignment.JobConfig, value *yaml.Node) (err error) {
 		if *p, err = strconv.Atoi(text); err != nil || value.Tag != "!!int" {
 			return refuse("a whole number")
 		}
-		if f.orNone {
-			switch {
-			case *p < 0:
-				return refuse("0 or more")
-			case *p == 0:
-				*p = -1
-			}
+		if !orNone(f, p, -1) {
+			return refuse("0 or more")
 		}
 	case *float64:
 		if *p, err = strconv.ParseFloat(text, 64); err != nil || value.Tag != "!!int" && value.Tag != "!!float" {
 			return refuse("a number")
 		}
-		if f.orNone {
-			switch {
-			case *p < 0:
-				return refuse("0 to 1")
-			case *p == 0:
-				*p = -1
-			}
+		if !orNone(f, p, -1) {
+			return refuse("0 to 1")
 		}
 	case *time.Duration:
 		if *p, err = time.ParseDuration(text); err != nil {
 			return refuse("a duration, such as 5s or 500ms")
 		}
-		if f.orNone {
-			switch {
-			case *p < 0:
-				return refuse("0 or more")
-			case *p == 0:
-				*p = -time.Millisecond
-			}
+		if !orNone(f, p, -time.Millisecond) {
+			return refuse("0 or more")
 		}
 	case *assignment.Mode:
 		*p, err = assignment.ParseMode(text)
@@ -239,4 +224,28 @@ func (f *field) set(c *assignment.JobConfig, value *yaml.Node) (err error) {
 		return refuse(wrong.Allowed)
 	}
 	return err
+}
+
+// number is what a field may be that has a default, for which 0 stands in a config, and may be
+// none as well, for which something below 0 does. In a file 0 is none.
+type number interface {
+	int | float64 | time.Duration
+}
+
+// orNone makes none of a 0 that was read, if the field may be none. It reports whether what was
+// read is allowed.
+func orNone[T number](f *field, p *T, none T) bool {
+	if f.orNone && *p == 0 {
+		*p = none
+		return true
+	}
+	return !f.orNone || !(*p < 0)
+}
+
+// shown is what a file has for a value: 0 for none.
+func shown[T number](f *field, v T) T {
+	if f.orNone {
+		return max(v, 0)
+	}
+	return v
 }

@@ -38,20 +38,11 @@ func Format(c assignment.JobConfig) []byte {
 func (f *field) text(c *assignment.JobConfig) string {
 	switch p := f.at(c).(type) {
 	case *int:
-		if f.orNone {
-			return strconv.Itoa(max(*p, 0))
-		}
-		return strconv.Itoa(*p)
+		return strconv.Itoa(shown(f, *p))
 	case *float64:
-		if f.orNone {
-			return strconv.FormatFloat(max(*p, 0), 'g', -1, 64)
-		}
-		return strconv.FormatFloat(*p, 'g', -1, 64)
+		return strconv.FormatFloat(shown(f, *p), 'g', -1, 64)
 	case *time.Duration:
-		if f.orNone {
-			return duration(max(*p, 0))
-		}
-		return duration(*p)
+		return duration(shown(f, *p))
 	case *assignment.Mode:
 		return p.String()
 	case *assignment.Admission:
