@@ -4,6 +4,8 @@ import (
 	"strings"
 	"time"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+
 	"github.com/slicer-project/slicer/assignment"
 )
 
@@ -43,13 +45,13 @@ type book struct {
 	// made are the clusters that were asked for, by policy and name.
 	made     [2]map[string]*cluster
 	departed map[string]departedTask // by instance
-	// began is when the first assignment came, and earlier the clusters of tasks that may have
-	// departed before, which clients of another Distributor, or of an earlier process, ask for.
+	// began is when the first assignment came, and earlier how many of departed may have left
+	// before: clients of another Distributor, or of an earlier process, have asked for them.
 	began   time.Time
-	earlier []string
+	earlier int
 }
 
-// maxEarlier bounds the clusters of tasks of which nothing is known.
+// maxEarlier bounds the tasks of which nothing is known.
 const maxEarlier = 1000
 
 type cluster struct {
@@ -58,7 +60,7 @@ type cluster struct {
 }
 
 type departedTask struct {
-	task assignment.Task
+	task assignment.Task // without a name if it may have left before anything was known of it
 	at   time.Time
 }
 
@@ -174,23 +176,13 @@ func (b *book) leave(now time.Time, next *assignment.Assignment) {
 		if now.Sub(d.at) > departedFor {
 			delete(b.departed, name)
 			for _, made := range b.made {
-				delete(made, taskName(b.job, d.task))
-				delete(made, ownName(b.job, d.task))
+				delete(made, b.job+"/task:"+name)
+				delete(made, b.job+"/own:"+name)
 			}
 		}
 	}
 	if b.a == nil {
 		return
-	}
-	if now.Sub(b.began) > departedFor {
-		for _, name := range b.earlier {
-			for _, made := range b.made {
-				if c := made[name]; c != nil && c.address == "" {
-					delete(made, name)
-				}
-			}
-		}
-		b.earlier = nil
 	}
 	for _, t := range b.a.Tasks() {
 		if p, ok := next.Position(t.Name); !ok || !next.Task(p).Same(t) {
@@ -233,39 +225,27 @@ func (b *book) cluster(now time.Time, name string, p policy) *resource {
 	rest := strings.TrimPrefix(name, b.job+"/")
 	of, named, _ := strings.Cut(rest, ":")
 	t, ok := b.task(now, named)
-	switch {
-	case of != "task" && of != "own":
-		return nil
-	case !ok && of == "own":
-		return b.earlierCluster(now, name, p)
-	case !ok:
+	if !ok && of == "own" && b.earlier < maxEarlier && now.Sub(b.began) <= departedFor {
+		b.departed[named] = departedTask{at: b.began}
+		b.earlier++
+		ok = true
+	}
+	if !ok || of != "own" && (of != "task" || t.Name == "") {
 		return nil
 	}
 	if c := kept[name]; c != nil && c.address == t.Address {
 		return c.resource
 	}
-	m := taskCluster(b.job, t, p)
-	if of == "own" {
+	var m *clusterv3.Cluster
+	switch {
+	case t.Name == "": // a client has routes to it perhaps, and its calls are to find another
+		m = inOrder(name, p, anyName(b.job))
+	case of == "own":
 		m = ownCluster(b.job, t, p)
+	default:
+		m = taskCluster(b.job, t, p)
 	}
 	kept[name] = &cluster{newResource(b.job, b.a.Generation(), clusters, m), t.Address}
-	return kept[name].resource
-}
-
-// earlierCluster is the cluster of a task that may have departed before anything was known of the
-// job: a client has routes to it perhaps, and its calls are to find another. Nil after a while.
-func (b *book) earlierCluster(now time.Time, name string, p policy) *resource {
-	kept := b.made[p]
-	switch c := kept[name]; {
-	case now.Sub(b.began) > departedFor:
-		return nil
-	case c != nil && c.address == "":
-		return c.resource
-	case len(b.earlier) == maxEarlier:
-		return nil
-	}
-	b.earlier = append(b.earlier, name)
-	kept[name] = &cluster{resource: newResource(b.job, b.a.Generation(), clusters, inOrder(name, p, anyName(b.job)))}
 	return kept[name].resource
 }
 
