@@ -56,16 +56,10 @@ func (r *recorder) refused(now time.Time) {
 	defer r.mu.Unlock()
 	if m := (measurement{elapsed: now.Sub(r.began)}); can > 0 && m.elapsed >= lookEvery {
 		m.hot, m.n = r.meter.hot()
-		if h := m.heavyKeys(can); h != nil && r.rank(h) == nil {
+		if h := m.heavyKeys(can); h != nil && r.heavy.Swap(h) == nil {
 			r.control.Reranked()
 		}
 	}
-}
-
-// rank takes the heavy keys, nil if there are none, and returns those before.
-func (r *recorder) rank(h *overload.HeavyKeys) (before *overload.HeavyKeys) {
-	r.control.HeavyKeys(h != nil)
-	return r.heavy.Swap(h)
 }
 
 // follow meters by a view's slices from now on.
@@ -106,7 +100,7 @@ func (r *recorder) measure(metric string, now time.Time) *assignment.Load {
 	m.memory = processMemory()
 	r.last, r.perSecond = m.load(), m.perSecond()
 	if h := m.heavyKeys(r.control.Can()); h != nil || m.n.shed == 0 && m.n.held == 0 {
-		r.rank(h) // else the window does not tell: what was refused in it had come before
+		r.heavy.Store(h) // else the window does not tell: what was refused in it had come before
 	}
 	r.sum.add(t.n)
 	r.window = newWindow(r.window.lay)

@@ -74,7 +74,7 @@ func New(cfg Config) (*Slicelet, error) {
 	}
 	s.arrivals.attempts.began, s.arrivals.customer, s.arrivals.patience = time.Now(), cfg.Customer, cfg.Patience
 	s.arrivals.control = admission.New(admission.Config{
-		CPU: processCPU, Clients: func() int { return s.sub.State().Status.Subscribers }, Signals: cfg.signals(),
+		CPU: processCPU, Clients: func() int { return s.sub.State().Status.Subscribers }, HeavyKeys: s.Admission().HeavyKeys, Signals: cfg.signals(),
 	})
 	s.arrivals.accounts = quota.New(time.Now())
 	s.listeners.changed = make(chan struct{})

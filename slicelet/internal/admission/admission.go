@@ -75,8 +75,6 @@ type Controller struct {
 	alive  int           // goroutines of probes
 	closed bool
 
-	heavyKeys atomic.Bool
-
 	running sync.WaitGroup
 }
 
@@ -92,15 +90,20 @@ type Config struct {
 	// CPU is the CPU time of the process so far; false if it is not known. It is called at most
 	// once a millisecond.
 	CPU func() (time.Duration, bool)
-	// Clients and Signals, of which the largest counts, are called at each Tick (overload.Seen).
-	Clients func() int
-	Signals []func() float64
+	// Clients, HeavyKeys, and Signals, of which the largest counts, are called at each Tick
+	// (overload.Seen). The first two may be nil.
+	Clients   func() int
+	HeavyKeys func() bool
+	Signals   []func() float64
 }
 
 // New returns one that has seen nothing.
 func New(cfg Config) *Controller {
 	if cfg.Clients == nil {
 		cfg.Clients = func() int { return 0 }
+	}
+	if cfg.HeavyKeys == nil {
+		cfg.HeavyKeys = func() bool { return false }
 	}
 	c := &Controller{epoch: time.Now(), cfg: cfg, cpu: cpu{read: cfg.CPU}}
 	c.limits.Store(new(overload.Limits))
@@ -160,9 +163,6 @@ func (c *Controller) Admit(now time.Time, p overload.Priority, trial bool, left 
 func (c *Controller) Held(p overload.Priority, n int) {
 	c.demand.asked[min(p, overload.Priorities-1)].Add(uint32(max(n, 0)))
 }
-
-// HeavyKeys takes whether requests are ranked by heavy keys (overload.Seen).
-func (c *Controller) HeavyKeys(are bool) { c.heavyKeys.Store(are) }
 
 // Reranked takes that requests like those before have other priorities from now on.
 func (c *Controller) Reranked() {
@@ -280,7 +280,7 @@ func (c *Controller) tick(at time.Duration) {
 	s.GaveUp, s.Refused = int(c.ends[GaveUp].Swap(0)), int(c.ends[Refused].Swap(0))
 	s.Missed = int(c.ends[Missed].Swap(0)) + s.GaveUp
 	s.Ended, s.Shed = int(c.ends[InTime].Swap(0))+s.Missed, int(c.ends[shed].Swap(0))
-	s.UnderWay, s.HeavyKeys = int(max(c.underWay.Load(), 0)), c.heavyKeys.Load()
+	s.UnderWay, s.HeavyKeys = int(max(c.underWay.Load(), 0)), c.cfg.HeavyKeys()
 	c.ticked = at
 	c.limits.Store(c.pacer.Tick(s))
 }
