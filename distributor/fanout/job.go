@@ -69,8 +69,7 @@ type core struct {
 	subs     subscribers
 	slow     slowWatch
 
-	complaints *fair.Rate // by client; nil before the first
-	unlogged   int        // complaints without a line since the last that has one
+	complaints *fair.Lines // by client; nil before the first
 
 	out []Action
 	due bool // Due is to be among them
@@ -210,15 +209,14 @@ const complainEvery, complainBurst = 100 * time.Millisecond, 10
 // complain is a warning about what a client, by its key to limiters, has sent.
 func (c *core) complain(now time.Time, key, message string, attrs ...any) {
 	if c.complaints == nil {
-		c.complaints = fair.NewRate(complainEvery, complainBurst)
+		c.complaints = fair.NewLines(complainEvery, complainBurst)
 	}
-	if !c.complaints.Allow(now, key) {
-		c.unlogged++
+	left, ok := c.complaints.Allow(now, key)
+	if !ok {
 		return
 	}
-	if c.unlogged > 0 {
-		attrs = append(attrs, "unlogged", c.unlogged)
-		c.unlogged = 0
+	if left > 0 {
+		attrs = append(attrs, "unlogged", left)
 	}
 	c.say(slog.LevelWarn, message, attrs...)
 }

@@ -48,8 +48,7 @@ type shared struct {
 	current atomic.Pointer[inForce]
 
 	mu     sync.Mutex
-	logged *fair.Rate
-	silent int // refusals without a line since the last one
+	logged *fair.Lines // by identity
 }
 
 // inForce is a policy and what is closed when another one takes its place.
@@ -65,7 +64,7 @@ func New(cfg Config) (*Rights, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	s := &shared{
-		log: log, logged: fair.NewRate(time.Second/refusalsLogged, refusalsLogged),
+		log: log, logged: fair.NewLines(time.Second/refusalsLogged, refusalsLogged),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slicer_access_refused_total", Help: "Calls and streams that the policy does not allow, by what was asked for: own, watch, read, order, configure, plane, or admin.",
 		}, []string{"verb"}),
@@ -145,14 +144,9 @@ type refusal struct{ verb, rule, job, task, method string }
 func (r *Rights) refuse(c Caller, x refusal) {
 	r.refused.WithLabelValues(x.verb).Inc()
 	r.mu.Lock()
-	left, lineFor := 0, r.logged.Allow(time.Now(), string(c.Identity))
-	if lineFor {
-		left, r.silent = r.silent, 0
-	} else {
-		r.silent++
-	}
+	left, ok := r.logged.Allow(time.Now(), string(c.Identity))
 	r.mu.Unlock()
-	if lineFor {
+	if ok {
 		r.log.Warn("refused by the policy", "audit", "refused", "identity", string(c.Identity), "peer", c.From(),
 			"verb", x.verb, "job", x.job, "task", x.task, "method", x.method, "rule", x.rule, "unlogged", left)
 	}

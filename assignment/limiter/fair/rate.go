@@ -45,3 +45,26 @@ func (r *Rate) GiveBack(key string) {
 		r.next[key] = at.Add(-r.every)
 	}
 }
+
+// Lines limit lines in a log about what others send, which may be without end, and count those
+// that are left out. Not safe for concurrent use.
+type Lines struct {
+	rate *Rate
+	left int
+}
+
+// NewLines allows a line of each key each interval, and burst at once.
+func NewLines(interval time.Duration, burst int) *Lines {
+	return &Lines{rate: NewRate(interval, burst)}
+}
+
+// Allow reports whether there is to be a line of a key, and how many, of all keys, were left out
+// since the last.
+func (l *Lines) Allow(now time.Time, key string) (left int, ok bool) {
+	if !l.rate.Allow(now, key) {
+		l.left++
+		return 0, false
+	}
+	left, l.left = l.left, 0
+	return left, true
+}
