@@ -37,8 +37,10 @@ func (s *Store) ownStill(x holder, job string, t Terms) error {
 	err := s.owns(x.from, job, as.Task, t)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if status.Code(err) != codes.PermissionDenied {
+	if err == nil {
 		s.remote.allow(x.id, job, as)
+	}
+	if status.Code(err) != codes.PermissionDenied {
 		return nil
 	}
 	s.remote.endWatch(x.id, job, err)
