@@ -4,8 +4,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/slicer-project/slicer/assignment"
-	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -31,19 +29,12 @@ func TestCompressed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var asm wire.Assembler
-			var got *assignment.Assignment
-			for got == nil {
-				m, err := stream.Recv()
-				if err == nil {
-					got, err = asm.Take(m, nil)
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				if tr := m.GetTrailer(); tr != nil && tr.WholeSize != 0 != compressed {
-					t.Errorf("compressed %v: %v", compressed, tr)
-				}
+			got, tr, err := received(stream)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tr.WholeSize != 0 != compressed {
+				t.Errorf("compressed %v: %v", compressed, tr)
 			}
 			if got.Checksum() != next.Checksum() {
 				t.Errorf("compressed %v: %v", compressed, got)

@@ -119,6 +119,22 @@ func (s *sub) run() {
 	}
 }
 
+// received is the assignment that a Fetch is answered with.
+func received(stream grpc.ServerStreamingClient[slicerv1.WatchResponse]) (a *assignment.Assignment, tr *slicerv1.Trailer, err error) {
+	var asm wire.Assembler
+	for a == nil {
+		m, err := stream.Recv()
+		if err != nil {
+			return nil, nil, err
+		}
+		if a, err = asm.Take(m, nil); err != nil {
+			return nil, nil, err
+		}
+		tr = m.GetTrailer()
+	}
+	return a, tr, nil
+}
+
 func (s *sub) trailer(asm *wire.Assembler, tr *slicerv1.Trailer) {
 	kind := "delta"
 	switch {

@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/slicer-project/slicer/assignment"
-	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -72,16 +71,9 @@ func TestOlderGenerationsAreShared(t *testing.T) {
 			if i >= len(same) {
 				want = all[i-len(same)+4]
 			}
-			var asm wire.Assembler
-			var got *assignment.Assignment
-			for got == nil {
-				m, err := stream.Recv()
-				if err == nil {
-					got, err = asm.Take(m, nil)
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
+			got, _, err := received(stream)
+			if err != nil {
+				t.Fatal(err)
 			}
 			if got.Checksum() != want.Checksum() {
 				t.Fatalf("%v, want generation %d", got, want.Generation())

@@ -13,7 +13,6 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
-	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -77,17 +76,8 @@ func TestFetch(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var asm wire.Assembler
-			for {
-				r, err := stream.Recv()
-				if err != nil {
-					return nil, err
-				}
-				if tr := r.GetTrailer(); tr != nil {
-					return asm.Finish(tr, nil)
-				}
-				asm.Add(r.GetChunk())
-			}
+			a, _, err := received(stream)
+			return a, err
 		}
 		for _, c := range []struct {
 			job  string
