@@ -1,16 +1,13 @@
 package xds
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"os/signal"
-	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -236,7 +233,7 @@ func benchmarkClients(b *testing.B, n int) {
 	allHold(jobs.last.Generation())
 	var took []time.Duration
 	late := 0
-	cpu := spentCPU(b)
+	before, _ := spent(b)
 	for b.Loop() {
 		a := jobs.next()
 		began := time.Now()
@@ -248,42 +245,24 @@ func benchmarkClients(b *testing.B, n int) {
 			took = append(took, at.Sub(began))
 		}
 	}
-	cpu = spentCPU(b) - cpu
+	cpu, resident := spent(b)
+	cpu -= before
 	slices.Sort(took)
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(cpu.Seconds()*1000/float64(b.N), "cpu_ms/change")
 	b.ReportMetric(took[len(took)/2].Seconds()*1000, "median_ms")
 	b.ReportMetric(took[len(took)-1].Seconds()*1000, "last_ms")
-	b.ReportMetric(residentMiB(b), "MiB_rss")
+	b.ReportMetric(resident, "MiB_rss")
 	b.ReportMetric(float64(late)/float64(b.N), "late/change")
 }
 
-// spentCPU is what this process, which is the Distributor, has used.
-func spentCPU(b *testing.B) time.Duration {
+// spent is the CPU time that this process, which is the Distributor, has used, and the memory
+// that it has had at most, MiB.
+func spent(b *testing.B) (cpu time.Duration, resident float64) {
 	b.Helper()
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		b.Fatal(err)
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// residentMiB is the memory that this process has had at most.
-func residentMiB(b *testing.B) float64 {
-	b.Helper()
-	text, err := os.ReadFile(path.Join("/proc", strconv.Itoa(os.Getpid()), "status"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	for line := range bytes.Lines(text) {
-		if v, ok := bytes.CutPrefix(line, []byte("VmHWM:")); ok {
-			kib, err := strconv.Atoi(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(v), []byte("kB")))))
-			if err != nil {
-				b.Fatal(err)
-			}
-			return float64(kib) / 1024
-		}
-	}
-	b.Fatal("no VmHWM")
-	return 0
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), float64(u.Maxrss) / 1024
 }
