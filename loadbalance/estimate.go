@@ -112,7 +112,7 @@ type trust struct {
 	// count as a change, where it is at least large; that is a tenth of what a task carries.
 	sigma, large float64
 	// usual is how much of the load is found elsewhere than foretold, beyond chance, and
-	// surprise how much more than twice that was in the last measurement.
+	// surprise how much more than twice that was in the last measurement, 0 if it is little.
 	usual, surprise float64
 	// pace is the share of memory, and tempo that of unhurried, that a round takes, at most 1.
 	pace, tempo float64
@@ -306,8 +306,8 @@ func (s *smoother) surprise(rate []float64, total float64) {
 	// missed where it was.
 	elsewhere := max(off-.8*chance, 0) / (2 * total)
 	t.surprise = 0
-	if t.rounds > unsurprised {
-		t.surprise = min(max(elsewhere-2*t.usual, 0), 1)
+	if more := elsewhere - 2*t.usual; t.rounds > unsurprised && more > littleSurprise {
+		t.surprise = min(more, 1)
 	}
 	t.usual += max(usualWeight, 1/float64(t.rounds)) * (elsewhere - t.usual)
 }
@@ -431,7 +431,7 @@ func (t *trust) step(c *estimate, x, weight, lasting float64) (excess, level flo
 		*c = estimate{level: level + lasting*err, gain: c.gain, peak: c.peak, from: level, leap: err, age: age, fromAge: c.age}
 		return excess, level
 	}
-	if t.surprise > littleSurprise {
+	if t.surprise > 0 {
 		c.age = min(c.age, int32(1/t.surprise))
 	}
 	c.age = min(c.age+1, 1<<20)
@@ -447,11 +447,7 @@ func (t *trust) step(c *estimate, x, weight, lasting float64) (excess, level flo
 	c.gain = min(max(c.gain, min(weight*slowest, t.pace)), 1)
 	c.mean += trackWeight * (err*err - c.mean)
 	c.last = err
-	gain := max(min(c.gain, t.surest(level)), 1/float64(c.age))
-	if t.surprise > littleSurprise {
-		gain = max(gain, t.surprise)
-	}
-	c.level += gain * err
+	c.level += max(min(c.gain, t.surest(level)), 1/float64(c.age), t.surprise) * err
 	return excess, level
 }
 
