@@ -420,6 +420,7 @@ func TestWeighted(t *testing.T) {
 			}))
 		}
 		b.put(tasks, []uint32{0, 1})
+		const asked = 1000 // a share's standard deviation is .016
 		share := func(n int) float64 {
 			a := 0.
 			for range n {
@@ -433,18 +434,18 @@ func TestWeighted(t *testing.T) {
 			}
 			return a / float64(n)
 		}
-		if s := share(400); s < .4 || s > .6 {
+		if s := share(asked); s < .42 || s > .58 {
 			b.t.Errorf("share %.2f before anything is known for long", s)
 		}
 		time.Sleep(policy.Blackout)
 		share(50)
-		if s := share(600); s < .6 || s > .73 {
+		if s := share(asked); s < .59 || s > .74 {
 			b.t.Errorf("share %.2f, want 2/3", s)
 		}
 		time.Sleep(policy.Expiry + DefaultIdleClose)
 		share(1) // it was inactive
 		time.Sleep(time.Second)
-		if s := share(400); s < .4 || s > .6 {
+		if s := share(asked); s < .42 || s > .58 {
 			b.t.Errorf("share %.2f when all reports are old", s)
 		}
 	})
