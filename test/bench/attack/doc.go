@@ -24,12 +24,11 @@
 // of them in consistent mode, and clients that call those 80 times a second; each of these
 // lives for half a minute, and another with a new name takes its place. Every 25 s each
 // attack runs for 20 s, except the unknown names (1 s), against one victim after the
-// other. Sixty times or every 15 s, whichever is more often, each process is asked for its
-// goroutines, descriptors, memory and series, and the stores for their size. The
-// benchmark prints these, and fails where one of them is on average more in the last third
-// than in the second by a tenth and what quantities in flat_test.go allow beside; where
-// an honest join failed or took longer than 5 s; where more than one honest call in
-// 1,000 failed; and where a process has ended.
+// other. Every second each process is asked for its goroutines, descriptors, memory and
+// series, and the stores for their size. The benchmark prints these, and fails where the
+// median of one of them is more in the last third than in the second by a tenth and what
+// quantities in flat_test.go allow beside; where an honest join failed or took longer than
+// 5 s; where more than one honest call in 1,000 failed; and where a process has ended.
 //
 // Everything stays on the loopback, and is bounded in number and time.
 package attack
