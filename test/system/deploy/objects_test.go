@@ -36,6 +36,8 @@ var kindsOf = map[string]func() meta.Object{
 	"policy/v1 PodDisruptionBudget":           func() meta.Object { return &policy.PodDisruptionBudget{} },
 	"monitoring.coreos.com/v1 ServiceMonitor": func() meta.Object { return &monitoring.ServiceMonitor{} },
 	"monitoring.coreos.com/v1 PrometheusRule": func() meta.Object { return &monitoring.PrometheusRule{} },
+	"cert-manager.io/v1 Certificate":          func() meta.Object { return &certificate{} },
+	"cert-manager.io/v1 Issuer":               func() meta.Object { return &issuer{} },
 }
 
 // httpPorts are the ports of --http by program. Without the flag a program keeps its port to its
