@@ -122,6 +122,9 @@ func (v *explainView) print(w io.Writer, now time.Time) {
 			}
 		}
 	}
+	if len(v.Owners) > 0 && !slices.ContainsFunc(v.Owners, func(o keyOwnerView) bool { return !o.Gone }) {
+		fmt.Fprintf(w, "no task serves it: slicerctl status %s and inspect %s tell why\n", v.Job, v.Job)
+	}
 	if len(v.Changes) == 0 {
 		return
 	}
