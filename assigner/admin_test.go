@@ -1,6 +1,7 @@
 package assigner
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -39,7 +40,11 @@ func TestPutJob(t *testing.T) {
 		{"any version", 0, job, codes.OK, ""},
 		{"another mode, nobody lives", 0, &slicerv1.JobConfig{Name: "job", Mode: slicerv1.Mode_MODE_CONSISTENT}, codes.OK, ""},
 	} {
+		checked, refusal := n.admin.CheckJob(t.Context(), &slicerv1.CheckJobRequest{Config: x.cfg, ExpectedVersion: x.expect})
 		resp, err := put(x.expect, x.cfg)
+		if fmt.Sprint(refusal) != fmt.Sprint(err) || err == nil && checked.Creates != resp.Created {
+			t.Errorf("%s: CheckJob says %v, %v; PutJob then %v, %v", x.what, checked, refusal, resp, err)
+		}
 		if status.Code(err) != x.code || x.says != "" && !strings.Contains(err.Error(), x.says) {
 			t.Errorf("%s: %v, want %s with %q", x.what, err, x.code, x.says)
 		}

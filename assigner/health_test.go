@@ -83,6 +83,9 @@ func TestStoreHealth(t *testing.T) {
 		if ctx.Err() != nil {
 			t.Error("the answer came after the caller had given up")
 		}
+		if _, refusal := n.admin.CheckJob(t.Context(), &slicerv1.CheckJobRequest{Config: &slicerv1.JobConfig{Name: "another"}}); status.Code(refusal) != status.Code(err) {
+			t.Errorf("CheckJob says %v, PutJob %v", refusal, err)
+		}
 		return err
 	}
 	says := func(err error, why string) {

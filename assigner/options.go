@@ -27,6 +27,12 @@ const (
 // none dies of it. To wait longer would cost more: tasks that went with their
 // Distributor's host are not silent before its stream has ended, and so would die later
 // by as much.
+//
+// Sessions of leases need no such ping: they are renewed, with a deadline for each renewal, and
+// remote.DialOptions notices a front that is dead. But a server has one setting, and where lease
+// times are at most 20 s no session is silent for 5 s. With 2,000 sessions of 30 s each, pings
+// after 60 s in place of 5 s saved a front a fifth of its processor time and a tenth of its
+// memory (test/bench/leases, Sessions): .014 of a core and 23 MB.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage),

@@ -30,13 +30,9 @@ func (v adminService) PutJob(ctx context.Context, r *slicerv1.PutJobRequest) (_ 
 		return nil, err
 	}
 	defer done()
-	cfg, err := wire.JobFromProto(r.GetConfig())
+	cfg, expect, err := wantedJob(r)
 	if err != nil {
 		return nil, statusOf(err)
-	}
-	expect := r.GetExpectedVersion()
-	if expect < store.NoVersion {
-		return nil, statusOf(&assignment.FieldError{Field: "expected_version", Value: expect, Allowed: "-1 (there is none yet), 0 (whatever is stored) or a version"})
 	}
 	c := v.caller(ctx)
 	stamp, err := v.stamp(c, r.GetWho(), r.GetWhy(), r.GetPeer())
@@ -59,52 +55,107 @@ func (v adminService) PutJob(ctx context.Context, r *slicerv1.PutJobRequest) (_ 
 	}
 }
 
+// CheckJob implements AdminService.
+func (v adminService) CheckJob(ctx context.Context, r *slicerv1.CheckJobRequest) (*slicerv1.CheckJobResponse, error) {
+	ctx, done, err := v.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	cfg, expect, err := wantedJob(r)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	c := v.caller(ctx)
+	w, err := v.writable(ctx, c, cfg, expect)
+	if err == nil && w.creates() {
+		err = jobBounds{v.a}.mayCreate(ctx, c)
+	}
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	if _, write := w.home.health.outcomes(); write.err != nil {
+		return nil, status.Errorf(codes.Unavailable, "store %s cannot be written, last %s: %v", w.home.label(), ago(write.good), write.err)
+	}
+	return &slicerv1.CheckJobResponse{Creates: w.creates()}, nil
+}
+
+// wantedJob reads what PutJob and CheckJob are asked.
+func wantedJob(r interface {
+	GetConfig() *slicerv1.JobConfig
+	GetExpectedVersion() int64
+}) (cfg assignment.JobConfig, expect int64, err error) {
+	if cfg, err = wire.JobFromProto(r.GetConfig()); err != nil {
+		return cfg, 0, err
+	}
+	if expect = r.GetExpectedVersion(); expect < store.NoVersion {
+		err = &assignment.FieldError{Field: "expected_version", Value: expect, Allowed: "-1 (there is none yet), 0 (whatever is stored) or a version"}
+	}
+	return cfg, expect, err
+}
+
 // put writes a config onto the one that is stored now, if the caller may. It returns in
 // words, for the history, what that is.
 func (v adminService) put(ctx context.Context, c enforce.Caller, cfg assignment.JobConfig, expect int64, stamp store.Stamp) (resp *slicerv1.PutJobResponse, action string, err error) {
-	cur, at, err := v.find(ctx, c, assignment.Configure, cfg.Name)
-	creates := errors.Is(err, store.ErrNotFound)
-	if err != nil && !creates {
-		return nil, "", err
-	}
-	home, err := v.a.storeFor(cfg.Store)
+	w, err := v.writable(ctx, c, cfg, expect)
 	if err != nil {
 		return nil, "", err
 	}
-	if cfg.Mode == assignment.Consistent {
-		if err := home.leases.refusal(ctx); err != nil {
-			return nil, "", status.Errorf(codes.FailedPrecondition, "job %s: %v", cfg.Name, err)
-		}
-	}
-	onto := store.NoVersion
-	if creates {
-		if expect > 0 {
-			return nil, "", status.Errorf(codes.Aborted, "job %s: version %d was expected, but there is no such job", cfg.Name, expect)
-		}
-		action = settings("create job", jobfile.Changes(assignment.JobConfig{Name: cfg.Name}.WithDefaults(), cfg))
-	} else {
-		if err := v.changeable(ctx, home, at, cur, cfg, expect); err != nil {
-			return nil, "", err
-		}
-		onto, action = cur.Version, settings("change job", jobfile.Changes(cur.Config, cfg))
-	}
-	if creates || cur.Config.Access != cfg.Access {
-		if err := v.keepsConfigure(c, cfg); err != nil {
-			return nil, "", err
-		}
-	}
-	if creates {
-		done, err := v.roomForJob(ctx, c)
+	if w.creates() {
+		done, err := jobBounds{v.a}.room(ctx, c)
 		if err != nil {
 			return nil, "", err
 		}
 		defer done()
 	}
-	j, err := home.backend.PutJobBy(ctx, cfg, onto, v.entry(cfg.Name, action, stamp))
+	j, err := w.home.backend.PutJobBy(ctx, cfg, w.onto, v.entry(cfg.Name, w.action, stamp))
 	if err != nil {
 		return nil, "", err
 	}
-	return &slicerv1.PutJobResponse{Job: jobToProto(j), Created: creates}, action, nil
+	return &slicerv1.PutJobResponse{Job: jobToProto(j), Created: w.creates()}, w.action, nil
+}
+
+// jobWrite is a config on its way into a store.
+type jobWrite struct {
+	home   *storeWatch
+	onto   int64  // the version that is replaced, store.NoVersion for none
+	action string // in words, for the history
+}
+
+func (w *jobWrite) creates() bool { return w.onto == store.NoVersion }
+
+// writable reports why a config cannot be written onto the one that is stored now, but for
+// the bounds of new jobs.
+func (v adminService) writable(ctx context.Context, c enforce.Caller, cfg assignment.JobConfig, expect int64) (w jobWrite, err error) {
+	cur, at, err := v.find(ctx, c, assignment.Configure, cfg.Name)
+	creates := errors.Is(err, store.ErrNotFound)
+	if err != nil && !creates {
+		return w, err
+	}
+	if w.home, err = v.a.storeFor(cfg.Store); err != nil {
+		return w, err
+	}
+	if cfg.Mode == assignment.Consistent {
+		if err := w.home.leases.refusal(ctx); err != nil {
+			return w, status.Errorf(codes.FailedPrecondition, "job %s: %v", cfg.Name, err)
+		}
+	}
+	w.onto = store.NoVersion
+	if creates {
+		if expect > 0 {
+			return w, status.Errorf(codes.Aborted, "job %s: version %d was expected, but there is no such job", cfg.Name, expect)
+		}
+		w.action = settings("create job", jobfile.Changes(assignment.JobConfig{Name: cfg.Name}.WithDefaults(), cfg))
+	} else {
+		if err := v.changeable(ctx, w.home, at, cur, cfg, expect); err != nil {
+			return w, err
+		}
+		w.onto, w.action = cur.Version, settings("change job", jobfile.Changes(cur.Config, cfg))
+	}
+	if creates || cur.Config.Access != cfg.Access {
+		err = v.keepsConfigure(c, cfg)
+	}
+	return w, err
 }
 
 // changeable reports why a stored config cannot be replaced by another one now.

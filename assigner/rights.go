@@ -70,11 +70,14 @@ func (v adminService) keepsConfigure(c enforce.Caller, cfg assignment.JobConfig)
 		"name it in access.configure, or let an administrator write this config", cfg.Name, c.Identity)
 }
 
-// roomForJob refuses one more job of an identity that has created as many as the policy
+// jobBounds is how many jobs an identity may create, and how fast.
+type jobBounds struct{ a *Assigner }
+
+// room refuses one more job of an identity that has created as many as the policy
 // lets it, or creates them too fast. Until done is called no other is created here, so
 // that several at once are counted; with several assigners there may be one more for each, and
 // each counts by itself how fast that is. An attempt that fails counts, too: it may be stored.
-func (v adminService) roomForJob(ctx context.Context, c enforce.Caller) (done func(), err error) {
+func (v jobBounds) room(ctx context.Context, c enforce.Caller) (done func(), err error) {
 	policy, _ := v.a.cfg.Rights.Policy()
 	most := policy.Bounds(c.Identity).Jobs
 	if most == 0 || policy.Admin(c.Identity) {
@@ -90,16 +93,8 @@ func (v adminService) roomForJob(ctx context.Context, c enforce.Caller) (done fu
 			<-v.a.creating
 		}
 	}()
-	n, err := v.created(ctx, c.Identity)
-	if err != nil {
+	if err := v.mayCreate(ctx, c); err != nil {
 		return nil, err
-	}
-	if n >= most {
-		return nil, status.Errorf(codes.ResourceExhausted, "identity %s has created %d jobs, and may have %d: delete some, or let an administrator raise bounds.jobs of the policy for it", c.Identity, n, most)
-	}
-	if wait := v.a.creations.wait(v.a.now().Mono, c.Identity, most); wait > 0 {
-		return nil, status.Errorf(codes.ResourceExhausted, "identity %s has created jobs too fast, those that it has deleted included: %d at once are allowed and %d an hour, the next one in %s: let an administrator raise bounds.jobs of the policy for it",
-			c.Identity, creationBurst*most, most, wait.Round(time.Second)+time.Second)
 	}
 	return func() {
 		v.a.creations.count(v.a.now().Mono, c.Identity, most)
@@ -107,8 +102,29 @@ func (v adminService) roomForJob(ctx context.Context, c enforce.Caller) (done fu
 	}, nil
 }
 
+// mayCreate reports why an identity may not create one more job just now. It counts nothing.
+func (v jobBounds) mayCreate(ctx context.Context, c enforce.Caller) error {
+	policy, _ := v.a.cfg.Rights.Policy()
+	most := policy.Bounds(c.Identity).Jobs
+	if most == 0 || policy.Admin(c.Identity) {
+		return nil
+	}
+	n, err := v.created(ctx, c.Identity)
+	if err != nil {
+		return err
+	}
+	if n >= most {
+		return status.Errorf(codes.ResourceExhausted, "identity %s has created %d jobs, and may have %d: delete some, or let an administrator raise bounds.jobs of the policy for it", c.Identity, n, most)
+	}
+	if wait := v.a.creations.wait(v.a.now().Mono, c.Identity, most); wait > 0 {
+		return status.Errorf(codes.ResourceExhausted, "identity %s has created jobs too fast, those that it has deleted included: %d at once are allowed and %d an hour, the next one in %s: let an administrator raise bounds.jobs of the policy for it",
+			c.Identity, creationBurst*most, most, wait.Round(time.Second)+time.Second)
+	}
+	return nil
+}
+
 // created is how many of the jobs in all stores an identity has created.
-func (v adminService) created(ctx context.Context, id access.Identity) (n int, err error) {
+func (v jobBounds) created(ctx context.Context, id access.Identity) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, findWithin)
 	defer cancel()
 	for x := range askAll(v.a, func(s *storeWatch) ([]store.Job, error) { return s.backend.ListJobs(ctx) }) {

@@ -463,6 +463,16 @@ func TestBoundOfJobs(t *testing.T) {
 	if _, err := c.DeleteJob(ctx, &slicerv1.DeleteJobRequest{Name: name}); err != nil {
 		t.Error(err)
 	}
+	// To ask whether there is room takes none.
+	check := func() error {
+		_, err := c.CheckJob(ctx, &slicerv1.CheckJobRequest{Config: &slicerv1.JobConfig{Name: "again"}, ExpectedVersion: -1})
+		return err
+	}
+	for range 10 {
+		if err := check(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if _, err := c.PutJob(ctx, &slicerv1.PutJobRequest{Config: &slicerv1.JobConfig{Name: "again"}}); err != nil {
 		t.Error(err)
 	}
@@ -475,6 +485,9 @@ func TestBoundOfJobs(t *testing.T) {
 	}
 	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "created jobs too fast") || !strings.Contains(err.Error(), "4 at once are allowed and 2 an hour") {
 		t.Errorf("created and deleted again and again: %v", err)
+	}
+	if refusal := check(); status.Code(refusal) != codes.ResourceExhausted || !strings.Contains(refusal.Error(), "created jobs too fast") {
+		t.Errorf("CheckJob, when jobs are created too fast: %v", refusal)
 	}
 	// Another identity has its own; an administrator has no bound.
 	if _, err := g.as("spiffe://corp/team/t").PutJob(ctx, &slicerv1.PutJobRequest{Config: &slicerv1.JobConfig{Name: "t"}}); err != nil {

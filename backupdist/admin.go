@@ -148,6 +148,10 @@ func (adminService) ListAssigners(context.Context, *slicerv1.ListAssignersReques
 	return nil, readOnly("ListAssigners")
 }
 
+func (adminService) CheckJob(context.Context, *slicerv1.CheckJobRequest) (*slicerv1.CheckJobResponse, error) {
+	return nil, readOnly("CheckJob")
+}
+
 func (adminService) CheckAccess(context.Context, *slicerv1.CheckAccessRequest) (*slicerv1.CheckAccessResponse, error) {
 	return nil, readOnly("CheckAccess")
 }

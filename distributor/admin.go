@@ -71,6 +71,10 @@ func (s adminService) CheckAccess(ctx context.Context, r *slicerv1.CheckAccessRe
 	return passOn(ctx, s.d, "CheckAccess", r.GetJob(), r, slicerv1.AdminServiceClient.CheckAccess)
 }
 
+func (s adminService) CheckJob(ctx context.Context, r *slicerv1.CheckJobRequest) (*slicerv1.CheckJobResponse, error) {
+	return passOn(ctx, s.d, "CheckJob", r.GetConfig().GetName(), r, slicerv1.AdminServiceClient.CheckJob)
+}
+
 // callerOf is who a call is passed on for. Without a policy it is not known which peers pass
 // on what others ask: then it is the peer itself, since the assigner, which may have a policy,
 // believes what a Distributor says.

@@ -31,6 +31,8 @@ type applied struct {
 	DryRun  bool             `json:"dry_run,omitempty"` // it is only what would be done
 	// Refused is why that would be refused, as far as it is known.
 	Refused string `json:"refused,omitempty"`
+	// Unchecked is what a dry run could not find out.
+	Unchecked string `json:"unchecked,omitempty"`
 	reached
 }
 
@@ -71,7 +73,7 @@ first ones stay written: run it again.`,
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "YAML `file` with one or more jobs; - is standard input")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would be changed, and whether you may do that; what assigners refuse for the state of the job is found out when it is applied")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would be changed, and what would be refused as things stand")
 	by.bind(cmd)
 	return cmd
 }
@@ -146,9 +148,12 @@ func (a *app) apply(ctx context.Context, c *client, w io.Writer, configs []assig
 	return nil
 }
 
-// foresee asks which of the jobs would be refused for want of rights: to configure them as
-// they are, and then with what their configs say of it. It takes an assigner that knows the
-// call.
+// unchecked is what an assigner before CheckJob does not tell.
+const unchecked = "whether its store is there, and whether the config may replace the one that is stored: the assigner is older than this slicerctl"
+
+// foresee asks which of the jobs would be refused: for want of rights, to configure them as
+// they are, and then with what their configs say of it; and for whatever else PutJob refuses. It
+// takes an assigner that knows the calls, and notes what it was not told.
 func (c *client) foresee(ctx context.Context, all []planned) error {
 	for i := range all {
 		p := &all[i]
@@ -170,6 +175,19 @@ func (c *client) foresee(ctx context.Context, all []planned) error {
 			}
 		}
 		if code := status.Code(err); err != nil && code != codes.Unimplemented && code != codes.NotFound {
+			return err
+		}
+		if p.Refused != "" {
+			continue
+		}
+		_, err = call(ctx, c, c.admin.CheckJob, &slicerv1.CheckJobRequest{Config: wire.JobToProto(p.cfg), ExpectedVersion: p.expect})
+		switch status.Code(err) {
+		case codes.OK:
+		case codes.Unimplemented:
+			p.Unchecked = unchecked
+		case codes.InvalidArgument, codes.FailedPrecondition, codes.PermissionDenied, codes.ResourceExhausted, codes.Aborted:
+			p.Refused = c.explain(err).Error()
+		default:
 			return err
 		}
 	}
@@ -295,5 +313,8 @@ func (r *applied) print(w io.Writer) {
 	fmt.Fprintf(w, "job %s %s%s%s\n", r.Job, would, r.Result, version)
 	for _, ch := range r.Changes {
 		fmt.Fprintf(w, "  %s\n", ch)
+	}
+	if r.Unchecked != "" {
+		fmt.Fprintf(w, "  not checked: %s\n", r.Unchecked)
 	}
 }

@@ -69,6 +69,51 @@ func TestApplyDryRun(t *testing.T) {
 	}
 }
 
+// TestApplyDryRunRefuses: a dry run refuses what an apply refuses, in the same words, and leaves
+// nothing behind.
+func TestApplyDryRunRefuses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.apply("name: old\nmax_replicas: 3\n")
+	for _, file := range []string{refused, "name: old\nstore: elsewhere\n", "name: new\n" + refused} {
+		dry := w.ctlAt(w.distributor, file, "job", "apply", "-f", "-", "--dry-run")
+		real := w.ctlAt(w.distributor, file, "job", "apply", "-f", "-")
+		_, why, _ := strings.Cut(real.errs, ": store")
+		why, _, _ = strings.Cut(why, " (nothing")
+		if dry.code != run.ExitFailed || real.code != dry.code || why == "" || !strings.Contains(dry.errs, "would be refused: store"+strings.TrimSpace(why)) {
+			t.Errorf("%q: a dry run: exit %d, %q; an apply: exit %d, %q", file, dry.code, dry.errs, real.code, real.errs)
+		}
+	}
+	r := w.ctlAt(w.distributor, refused, "job", "apply", "-f", "-", "--dry-run", "--json")
+	if r.code != run.ExitFailed || !strings.Contains(r.out, `"refused": "store`) {
+		t.Errorf("with --json: exit %d, %s", r.code, r.out)
+	}
+	if got := w.must("job", "list"); strings.Contains(got, "new") || strings.Contains(got, "last") || !strings.Contains(got, "1-3") {
+		t.Errorf("afterwards the jobs are\n%s", got)
+	}
+}
+
+// TestApplyDryRunUnchecked: of an assigner that does not know CheckJob a dry run says what it has
+// not found out.
+func TestApplyDryRunUnchecked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	conn, err := grpc.NewClient(w.distributor, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	lis := listen(t)
+	srv := run.Serve(lis, insecure.NewCredentials(), func(r grpc.ServiceRegistrar) {
+		slicerv1.RegisterAdminServiceServer(r, &between{to: slicerv1.NewAdminServiceClient(conn)})
+	})
+	defer srv.Stop(nil)
+	r := w.ctlAt(lis.Addr().String(), refused, "job", "apply", "-f", "-", "--dry-run")
+	if r.code != 0 || !strings.Contains(r.out, "job last would be created\n") || !strings.Contains(r.out, "  not checked: whether its store is there") {
+		t.Errorf("exit %d, %q, %q", r.code, r.out, r.errs)
+	}
+}
+
 // between passes administrative calls on, and does something at those that write.
 type between struct {
 	slicerv1.UnimplementedAdminServiceServer

@@ -122,18 +122,38 @@ func (v *explainView) print(w io.Writer, now time.Time) {
 			}
 		}
 	}
+	if len(v.Owners) > 0 && !slices.ContainsFunc(v.Owners, func(o keyOwnerView) bool { return !o.Gone }) {
+		fmt.Fprintf(w, "no task serves it: slicerctl status %s and inspect %s tell why\n", v.Job, v.Job)
+	}
 	if len(v.Changes) == 0 {
 		return
 	}
 	fmt.Fprintln(w, "\nwhat was done to it, newest first:")
 	for _, e := range slices.Backward(v.Changes) {
 		fmt.Fprintf(w, "generation %d, %s ago, by %s (%s)\n", e.Generation, age(now.Sub(e.At)), e.by(), or(e.Why, "no reason given"))
-		for _, d := range e.Decisions {
-			fmt.Fprintf(w, "  %s\n", d.describe())
-		}
+		printDecisions(w, e.Decisions)
 	}
 	if v.LeftOut > 0 {
 		fmt.Fprintf(w, "%d older changes are kept\n", v.LeftOut)
+	}
+}
+
+// maxStill is how many of a generation's decisions are named that move no key: where many slices
+// are merged there is one for each neighbour, and the move that is looked for among them.
+const maxStill = 2
+
+func printDecisions(w io.Writer, all []decisionView) {
+	still := 0
+	for _, d := range all {
+		if d.From == "" && d.To == "" {
+			if still++; still > maxStill {
+				continue
+			}
+		}
+		fmt.Fprintf(w, "  %s\n", d.describe())
+	}
+	if still > maxStill {
+		fmt.Fprintf(w, "  %d more splits and merges, which move no key\n", still-maxStill)
 	}
 }
 

@@ -53,7 +53,7 @@ func TestFormerIncarnation(t *testing.T) {
 	}
 	w.says(` web-0 \(127\.0\.0\.1:1, gone\)\n`, "lookup", "web", key)
 	w.says(`"gone": true`, "lookup", "web", key, "--json")
-	w.says(`\nweb-0, which is gone, owns it since generation`, "explain", "web", key)
+	w.says(`\nweb-0, which is gone, owns it since generation.*\n(  .*\n)*no task serves it: slicerctl status web and inspect web tell why\n`, "explain", "web", key)
 	w.must("unfreeze", "web")
 	w.eventually("the new web-0 has slices", func() bool { return w.share("web-0") > 0 })
 	if got := w.must("inspect", "web"); strings.Contains(got, "former") {

@@ -163,3 +163,11 @@ func TestTopScreen(t *testing.T) {
 		t.Errorf("an error: %v\n%q", err, b.String())
 	}
 }
+
+// TestTopLineSaysWhy: without a terminal, too, top says what is wrong first of all.
+func TestTopLineSaysWhy(t *testing.T) {
+	v := &topView{Job: jobStatus{Job: "web", Health: health.Down, Problems: []string{"no task serves: by order: a is drained by ann", "another"}}}
+	if got := v.lines(); len(got) != 1 || !strings.HasSuffix(got[0], "; no task serves: by order: a is drained by ann") {
+		t.Errorf("%q", got)
+	}
+}

@@ -127,7 +127,11 @@ func (v *topView) lines() []string {
 	if v.Error != "" {
 		return []string{at + ": " + v.Error}
 	}
-	out := []string{at + ": " + v.headline()}
+	head := at + ": " + v.headline()
+	if len(v.Job.Problems) > 0 {
+		head += "; " + v.Job.Problems[0]
+	}
+	out := []string{head}
 	if r := v.Round; r != nil {
 		for i, d := range r.Decisions {
 			if i == maxDecisionsShown {

@@ -6,9 +6,11 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access"
 	"github.com/slicer-project/slicer/loadbalance/overload"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -92,7 +94,7 @@ func Of(m *slicerv1.InspectJobResponse, unanswered bool, now time.Time) *Job {
 	case m.GetGeneration() == 0 && j.Tasks.Living() == 0:
 		j.State = Empty
 	case j.Tasks.Serving == 0:
-		j.is(Down, fmt.Sprintf("no task serves: %d start, %d drain, %d are excluded, %d are dead", j.Tasks.Starting, j.Tasks.Draining, j.Tasks.Excluded, j.Tasks.Dead))
+		j.is(Down, fmt.Sprintf("no task serves: %d start, %d drain, %d are excluded, %d are dead%s", j.Tasks.Starting, j.Tasks.Draining, j.Tasks.Excluded, j.Tasks.Dead, keptAway(m.GetOverrides())))
 	case j.Frozen:
 		j.is(Frozen, cmp.Or(holding, string(Frozen)))
 	case holding != "":
@@ -123,6 +125,43 @@ func StoreProblem(store, why string) string {
 		s += ": " + why
 	}
 	return s
+}
+
+// maxAway is how many tasks that operators keep from serving are named.
+const maxAway = 8
+
+// keptAway names the tasks that operators keep from serving, empty for none: a task that drains
+// may do so by itself, too, or be one of these.
+func keptAway(o *slicerv1.Overrides) string {
+	var all []string
+	add := func(task, what string, s *slicerv1.Stamp) {
+		one := fmt.Sprintf("%s is %s by %s", task, what, By(s))
+		if s.GetWhy() != "" {
+			one += " (" + s.GetWhy() + ")"
+		}
+		all = append(all, one)
+	}
+	for _, d := range o.GetDrains() {
+		add(d.GetTask(), "drained", d.GetStamp())
+	}
+	for _, x := range o.GetExcluded() {
+		add(x.GetTask(), "excluded", x.GetStamp())
+	}
+	if more := len(all) - maxAway; more > 0 {
+		all = append(all[:maxAway], fmt.Sprintf("and so are %d more", more))
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return "; by order: " + strings.Join(all, ", ")
+}
+
+// By is what gave an order: the identity, or where there is none what it said of itself.
+func By(s *slicerv1.Stamp) string {
+	if id := s.GetIdentity(); id != "" && id != string(access.Anonymous) {
+		return id
+	}
+	return cmp.Or(s.GetWho(), "an operator")
 }
 
 // is notes a problem; the first one makes the state.

@@ -1,6 +1,7 @@
 package health_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -35,6 +36,22 @@ func TestStates(t *testing.T) {
 		{"all are dead", health.Down, "1 are dead", func(m *slicerv1.InspectJobResponse) { m.Tasks[0].Task.State = slicerv1.TaskState_TASK_STATE_DEAD }},
 		{"all are excluded", health.Down, "1 are excluded", func(m *slicerv1.InspectJobResponse) {
 			m.Overrides = &slicerv1.Overrides{Excluded: []*slicerv1.Exclusion{{Task: "t"}}}
+		}},
+		{"all are drained", health.Down, "no task serves: 0 start, 1 drain, 0 are excluded, 0 are dead; by order: t is drained by spiffe://corp/ann (bad disk), u is drained by ben, v is excluded by an operator", func(m *slicerv1.InspectJobResponse) {
+			m.Tasks[0].Task.State = slicerv1.TaskState_TASK_STATE_DRAINING
+			m.Overrides = &slicerv1.Overrides{Drains: []*slicerv1.Drain{{Task: "t", Stamp: &slicerv1.Stamp{Identity: "spiffe://corp/ann", Who: "ann", Why: "bad disk"}}, {Task: "u", Stamp: &slicerv1.Stamp{Identity: "anonymous", Who: "ben"}}},
+				Excluded: []*slicerv1.Exclusion{{Task: "v"}}}
+		}},
+		{"many are drained", health.Down, "0 are dead; by order: t0 is drained by ann, t1 is drained by ann, t2 is drained by ann, t3 is drained by ann, t4 is drained by ann, t5 is drained by ann, t6 is drained by ann, t7 is drained by ann, and so are 248 more", func(m *slicerv1.InspectJobResponse) {
+			m.Tasks, m.Overrides = nil, &slicerv1.Overrides{}
+			for i := range 256 {
+				m.Overrides.Drains = append(m.Overrides.Drains, &slicerv1.Drain{Task: fmt.Sprint("t", i), Stamp: &slicerv1.Stamp{Who: "ann"}})
+			}
+		}},
+		{"one of two is drained", health.OK, "", func(m *slicerv1.InspectJobResponse) {
+			m.Tasks = append(m.Tasks, running(0))
+			m.Tasks[1].Task.State = slicerv1.TaskState_TASK_STATE_DRAINING
+			m.Overrides = &slicerv1.Overrides{Drains: []*slicerv1.Drain{{Task: "t"}}}
 		}},
 		{"new", health.Empty, "", func(m *slicerv1.InspectJobResponse) { m.Tasks, m.Generation = nil, 0 }},
 		{"held", health.Undecided, "just taken over", func(m *slicerv1.InspectJobResponse) { m.Holding = "just taken over" }},

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/cmd/internal/health"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -75,7 +76,7 @@ func newExplanation(key assignment.SliceKey, m *slicerv1.ExplainKeyResponse) *ex
 		Owners: []ownerView{}, Changes: []entryView{}, Pin: m.GetPin().GetTask(), LeftOut: int(m.GetLeftOut()),
 	}
 	if m.GetPin() != nil {
-		x.PinWhy = "by " + stampBy(m.GetPin().GetStamp()) + reason(m.GetPin().GetStamp().GetWhy())
+		x.PinWhy = "by " + health.By(m.GetPin().GetStamp()) + reason(m.GetPin().GetStamp().GetWhy())
 	}
 	for _, e := range slices.Backward(m.GetChanges()) {
 		if len(x.Changes) == maxChanges {
@@ -96,4 +97,11 @@ func newExplanation(key assignment.SliceKey, m *slicerv1.ExplainKeyResponse) *ex
 		x.Owners = append(x.Owners, view)
 	}
 	return x
+}
+
+func reason(why string) string {
+	if why == "" {
+		return ""
+	}
+	return ": " + why
 }

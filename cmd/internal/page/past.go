@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/cmd/internal/health"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -75,7 +76,7 @@ func newEntry(e *slicerv1.HistoryEntry) entryView {
 		Before: num(e.GetImbalance()), After: num(e.GetImbalanceAfter()), KeyChurn: num(e.GetKeyChurn()), LoadChurn: num(e.GetLoadChurn()),
 	}
 	if e.GetAction() != "" || s.GetWho() != "" || s.GetIdentity() != "" {
-		v.By = stampBy(s)
+		v.By = health.By(s)
 	} else {
 		v.By = "assigner " + e.GetAssignerId()
 	}
@@ -141,7 +142,7 @@ const maxOverrides = 200
 func newOverrides(o *slicerv1.Overrides) *overridesView {
 	v := &overridesView{All: []overrideView{}}
 	add := func(s *slicerv1.Stamp, x overrideView) {
-		x.By, x.Why, x.Since = stampBy(s), s.GetWhy(), s.GetUnixMs()
+		x.By, x.Why, x.Since = health.By(s), s.GetWhy(), s.GetUnixMs()
 		v.All = append(v.All, x)
 	}
 	if f := o.GetFreeze(); f != nil {

@@ -107,7 +107,7 @@ func (f *flags) bind(cmd *cobra.Command) {
 	fs.BoolVar(&f.grpc, "grpc", false, "take gRPC of any service, not HTTP")
 	fs.IntVar(&f.maxMessage, "max-message", clerkgrpc.DefaultMaxMessage, "most `bytes` of a message with --grpc, not compressed, in either direction: 1 to 1073741824")
 	fs.StringVar(&f.Listen, "listen", ":8080", "`host:port` to serve HTTP on, or gRPC with --grpc, in TLS with --tls-cert; port 0 takes a free one")
-	fs.StringVar(&f.HTTP, "http", ":4741", "`host:port` to serve /metrics, /healthz, /readyz, /loglevel and /debug/pprof/ on, in plain HTTP but for --http-tls; empty for none")
+	f.BindHTTP(cmd, run.ProxyHTTPPort, " and /debug/pprof/")
 	fs.StringSliceVar(&f.distributors, "distributors", nil, "`[zone=]host:port,...` of distributors; those of --zone are taken first, and others while none of them serves")
 	fs.StringSliceVar(&f.backups, "backups", nil, "`[zone=]host:port,...` of backup distributors, likewise")
 	fs.StringVar(&f.cacheDir, "cache-dir", "", "`directory` to keep the newest assignments in, made if it is missing, to start with when no server answers; empty for none")

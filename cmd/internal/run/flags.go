@@ -20,6 +20,8 @@ const (
 	AssignerPort    = 4710
 	DistributorPort = 4720
 	BackupPort      = 4730
+	// ProxyHTTPPort is that of slicerproxy's --http; the others' is the next after their own.
+	ProxyHTTPPort = 4741
 )
 
 // Flags are those that every server has, with the same name and meaning.
@@ -38,17 +40,24 @@ type Flags struct {
 type LogFlags struct{ Level, Format string }
 
 // Bind adds the flags to a command. The ports are those of the defaults; host
-// is where to listen by default, empty for every interface.
+// is where to serve gRPC by default, empty for every interface.
 func (f *Flags) Bind(cmd *cobra.Command, host string, port int) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.Listen, "listen", net.JoinHostPort(host, strconv.Itoa(port)), "`host:port` to serve gRPC on; port 0 takes a free one")
 	fs.StringVar(&f.Advertise, "advertise", "", "`host:port` at which others reach this process (default: that of --listen, with the environment's POD_IP, else this host's name, where --listen names no host)")
-	fs.StringVar(&f.HTTP, "http", net.JoinHostPort(host, strconv.Itoa(port+1)), "`host:port` to serve /metrics, /healthz, /readyz, /loglevel, /debug/pprof/ and, but for a backup distributor, the status page on, in plain HTTP but for --http-tls; empty for none")
+	f.BindHTTP(cmd, port+1, ", /debug/pprof/ and, but for a backup distributor, the status page")
 	fs.StringVar(&f.ID, "id", "", "`name` of this process among its kind, unique (default: host name and port)")
 	fs.StringVar(&f.Zone, "zone", "", "`zone` that this process runs in, such as a datacenter's name")
 	fs.BoolVar(&f.Plain.Allowed, "insecure", false, "serve gRPC in plain text though other machines may reach it; without TLS it is needed wherever the address is not loopback")
 	f.BindLog(cmd)
 	f.BindTLS(cmd)
+}
+
+// BindHTTP adds --http, by default a port of this machine alone, which every program keeps to:
+// what is there tells much, and is in plain text. last is what it serves last.
+func (f *Flags) BindHTTP(cmd *cobra.Command, port int, last string) {
+	cmd.Flags().StringVar(&f.HTTP, "http", net.JoinHostPort("localhost", strconv.Itoa(port)),
+		"`host:port` to serve /metrics, /healthz, /readyz, /loglevel"+last+" on, in plain HTTP but for --http-tls; other machines reach it without a host, as :PORT; empty for none")
 }
 
 // BindTLS adds the flags that say how connections are secured.

@@ -2,7 +2,6 @@ package run
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"time"
 
@@ -12,7 +11,8 @@ import (
 // Bounds of what a scrape may cost: one holds all metrics in memory until they have
 // been written, and a client need not read them.
 const (
-	// maxScrapes are under way at a time, maxScrapesEach of them from one address.
+	// maxScrapes are under way at a time, maxScrapesEach of them from one address, of IPv6
+	// from one /64.
 	maxScrapes, maxScrapesEach = 32, 4
 	// writeLimit is how long an answer on the HTTP port may take, from the request's
 	// headers on until the client has read all but what the kernel buffers.
@@ -23,7 +23,7 @@ const (
 // their connections closed.
 type scrapes struct {
 	h        http.Handler
-	underWay *limiter.Shares // by address
+	underWay *limiter.Shares // by limiter.KeyOfAddress
 }
 
 func limitScrapes(h http.Handler) *scrapes {
@@ -31,10 +31,7 @@ func limitScrapes(h http.Handler) *scrapes {
 }
 
 func (s *scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	address, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		address = r.RemoteAddr
-	}
+	address := limiter.KeyOfAddress(r.RemoteAddr)
 	if s.underWay.Take(address) != nil {
 		w.Header().Set("Connection", "close")
 		http.Error(w, fmt.Sprintf("too many scrapes under way: at most %d, and %d from one address", maxScrapes, maxScrapesEach), http.StatusServiceUnavailable)

@@ -3,6 +3,7 @@ package run
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,4 +52,43 @@ func TestUnreadAnswersEnd(t *testing.T) {
 		}
 		<-served
 	})
+}
+
+// unread writes answers that nothing reads: each request to it stays under way.
+type unread struct{ writing, over chan struct{} }
+
+func (u unread) ServeHTTP(http.ResponseWriter, *http.Request) {
+	u.writing <- struct{}{}
+	<-u.over
+}
+
+// TestScrapesByNetwork: a machine that has a /64 of IPv6 takes no more with all of its addresses
+// than one with a single address, and leaves room for another.
+func TestScrapesByNetwork(t *testing.T) {
+	u := unread{make(chan struct{}), make(chan struct{})}
+	h := limitScrapes(u)
+	defer close(u.over)
+	refused := func(from string) bool {
+		r := httptest.NewRequest("GET", "/metrics", nil)
+		r.RemoteAddr = from
+		w, done := httptest.NewRecorder(), make(chan struct{})
+		go func() { h.ServeHTTP(w, r); close(done) }()
+		select {
+		case <-u.writing:
+			return false
+		case <-done:
+			return w.Code == http.StatusServiceUnavailable
+		}
+	}
+	for i, from := range []string{"[2001:db8::1]:1", "[2001:db8::2]:1", "[2001:db8::2]:2", "[2001:db8::ffff:3]:1"} {
+		if refused(from) {
+			t.Fatalf("scrape %d, from %s, is refused", i+1, from)
+		}
+	}
+	if from := "[2001:db8::ffff:4]:1"; !refused(from) {
+		t.Errorf("a fifth scrape from one /64, by %s, is not refused", from)
+	}
+	if from := "[2001:db8:0:1::1]:1"; refused(from) {
+		t.Errorf("a scrape from another /64, by %s, is refused", from)
+	}
 }

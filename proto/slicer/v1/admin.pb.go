@@ -216,6 +216,104 @@ func (x *PutJobResponse) GetCreated() bool {
 	return false
 }
 
+type CheckJobRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Config *JobConfig             `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"`
+	// As in PutJobRequest.
+	ExpectedVersion int64 `protobuf:"varint,2,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *CheckJobRequest) Reset() {
+	*x = CheckJobRequest{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckJobRequest) ProtoMessage() {}
+
+func (x *CheckJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckJobRequest.ProtoReflect.Descriptor instead.
+func (*CheckJobRequest) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *CheckJobRequest) GetConfig() *JobConfig {
+	if x != nil {
+		return x.Config
+	}
+	return nil
+}
+
+func (x *CheckJobRequest) GetExpectedVersion() int64 {
+	if x != nil {
+		return x.ExpectedVersion
+	}
+	return 0
+}
+
+type CheckJobResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// PutJob would make a new job.
+	Creates       bool `protobuf:"varint,1,opt,name=creates,proto3" json:"creates,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckJobResponse) Reset() {
+	*x = CheckJobResponse{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckJobResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckJobResponse) ProtoMessage() {}
+
+func (x *CheckJobResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckJobResponse.ProtoReflect.Descriptor instead.
+func (*CheckJobResponse) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *CheckJobResponse) GetCreates() bool {
+	if x != nil {
+		return x.Creates
+	}
+	return false
+}
+
 type GetJobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -228,7 +326,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[3]
+	mi := &file_slicer_v1_admin_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -240,7 +338,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[3]
+	mi := &file_slicer_v1_admin_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -253,7 +351,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{3}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetJobRequest) GetName() string {
@@ -279,7 +377,7 @@ type GetJobResponse struct {
 
 func (x *GetJobResponse) Reset() {
 	*x = GetJobResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[4]
+	mi := &file_slicer_v1_admin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -291,7 +389,7 @@ func (x *GetJobResponse) String() string {
 func (*GetJobResponse) ProtoMessage() {}
 
 func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[4]
+	mi := &file_slicer_v1_admin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -304,7 +402,7 @@ func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobResponse.ProtoReflect.Descriptor instead.
 func (*GetJobResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetJobResponse) GetJob() *Job {
@@ -322,7 +420,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[5]
+	mi := &file_slicer_v1_admin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -334,7 +432,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[5]
+	mi := &file_slicer_v1_admin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -347,7 +445,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
 type ListJobsResponse struct {
@@ -362,7 +460,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[6]
+	mi := &file_slicer_v1_admin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -374,7 +472,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[6]
+	mi := &file_slicer_v1_admin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -387,7 +485,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -417,7 +515,7 @@ type DeleteJobRequest struct {
 
 func (x *DeleteJobRequest) Reset() {
 	*x = DeleteJobRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[7]
+	mi := &file_slicer_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -429,7 +527,7 @@ func (x *DeleteJobRequest) String() string {
 func (*DeleteJobRequest) ProtoMessage() {}
 
 func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[7]
+	mi := &file_slicer_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -442,7 +540,7 @@ func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobRequest.ProtoReflect.Descriptor instead.
 func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DeleteJobRequest) GetName() string {
@@ -481,7 +579,7 @@ type DeleteJobResponse struct {
 
 func (x *DeleteJobResponse) Reset() {
 	*x = DeleteJobResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[8]
+	mi := &file_slicer_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -493,7 +591,7 @@ func (x *DeleteJobResponse) String() string {
 func (*DeleteJobResponse) ProtoMessage() {}
 
 func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[8]
+	mi := &file_slicer_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -506,7 +604,7 @@ func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobResponse.ProtoReflect.Descriptor instead.
 func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 type DrainTaskRequest struct {
@@ -524,7 +622,7 @@ type DrainTaskRequest struct {
 
 func (x *DrainTaskRequest) Reset() {
 	*x = DrainTaskRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[9]
+	mi := &file_slicer_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -536,7 +634,7 @@ func (x *DrainTaskRequest) String() string {
 func (*DrainTaskRequest) ProtoMessage() {}
 
 func (x *DrainTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[9]
+	mi := &file_slicer_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -549,7 +647,7 @@ func (x *DrainTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainTaskRequest.ProtoReflect.Descriptor instead.
 func (*DrainTaskRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DrainTaskRequest) GetJob() string {
@@ -604,7 +702,7 @@ type DrainTaskResponse struct {
 
 func (x *DrainTaskResponse) Reset() {
 	*x = DrainTaskResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[10]
+	mi := &file_slicer_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -616,7 +714,7 @@ func (x *DrainTaskResponse) String() string {
 func (*DrainTaskResponse) ProtoMessage() {}
 
 func (x *DrainTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[10]
+	mi := &file_slicer_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -629,7 +727,7 @@ func (x *DrainTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainTaskResponse.ProtoReflect.Descriptor instead.
 func (*DrainTaskResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DrainTaskResponse) GetGeneration() int64 {
@@ -653,7 +751,7 @@ type InspectJobRequest struct {
 
 func (x *InspectJobRequest) Reset() {
 	*x = InspectJobRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[11]
+	mi := &file_slicer_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -665,7 +763,7 @@ func (x *InspectJobRequest) String() string {
 func (*InspectJobRequest) ProtoMessage() {}
 
 func (x *InspectJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[11]
+	mi := &file_slicer_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -678,7 +776,7 @@ func (x *InspectJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectJobRequest.ProtoReflect.Descriptor instead.
 func (*InspectJobRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *InspectJobRequest) GetJob() string {
@@ -753,7 +851,7 @@ type InspectJobResponse struct {
 
 func (x *InspectJobResponse) Reset() {
 	*x = InspectJobResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[12]
+	mi := &file_slicer_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -765,7 +863,7 @@ func (x *InspectJobResponse) String() string {
 func (*InspectJobResponse) ProtoMessage() {}
 
 func (x *InspectJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[12]
+	mi := &file_slicer_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -778,7 +876,7 @@ func (x *InspectJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectJobResponse.ProtoReflect.Descriptor instead.
 func (*InspectJobResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *InspectJobResponse) GetJob() *Job {
@@ -967,7 +1065,7 @@ type InspectSlicesRequest struct {
 
 func (x *InspectSlicesRequest) Reset() {
 	*x = InspectSlicesRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[13]
+	mi := &file_slicer_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -979,7 +1077,7 @@ func (x *InspectSlicesRequest) String() string {
 func (*InspectSlicesRequest) ProtoMessage() {}
 
 func (x *InspectSlicesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[13]
+	mi := &file_slicer_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -992,7 +1090,7 @@ func (x *InspectSlicesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectSlicesRequest.ProtoReflect.Descriptor instead.
 func (*InspectSlicesRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *InspectSlicesRequest) GetJob() string {
@@ -1029,7 +1127,7 @@ type InspectSlicesResponse struct {
 
 func (x *InspectSlicesResponse) Reset() {
 	*x = InspectSlicesResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[14]
+	mi := &file_slicer_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1041,7 +1139,7 @@ func (x *InspectSlicesResponse) String() string {
 func (*InspectSlicesResponse) ProtoMessage() {}
 
 func (x *InspectSlicesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[14]
+	mi := &file_slicer_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1054,7 +1152,7 @@ func (x *InspectSlicesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectSlicesResponse.ProtoReflect.Descriptor instead.
 func (*InspectSlicesResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *InspectSlicesResponse) GetGeneration() int64 {
@@ -1114,7 +1212,7 @@ type CustomerStatus struct {
 
 func (x *CustomerStatus) Reset() {
 	*x = CustomerStatus{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[15]
+	mi := &file_slicer_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1126,7 +1224,7 @@ func (x *CustomerStatus) String() string {
 func (*CustomerStatus) ProtoMessage() {}
 
 func (x *CustomerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[15]
+	mi := &file_slicer_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1139,7 +1237,7 @@ func (x *CustomerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CustomerStatus.ProtoReflect.Descriptor instead.
 func (*CustomerStatus) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CustomerStatus) GetLimit() *Limit {
@@ -1184,7 +1282,7 @@ type CustomerPart struct {
 
 func (x *CustomerPart) Reset() {
 	*x = CustomerPart{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[16]
+	mi := &file_slicer_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1196,7 +1294,7 @@ func (x *CustomerPart) String() string {
 func (*CustomerPart) ProtoMessage() {}
 
 func (x *CustomerPart) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[16]
+	mi := &file_slicer_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1209,7 +1307,7 @@ func (x *CustomerPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CustomerPart.ProtoReflect.Descriptor instead.
 func (*CustomerPart) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CustomerPart) GetDistributor() string {
@@ -1248,7 +1346,7 @@ type ListAssignersRequest struct {
 
 func (x *ListAssignersRequest) Reset() {
 	*x = ListAssignersRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[17]
+	mi := &file_slicer_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1260,7 +1358,7 @@ func (x *ListAssignersRequest) String() string {
 func (*ListAssignersRequest) ProtoMessage() {}
 
 func (x *ListAssignersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[17]
+	mi := &file_slicer_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1273,7 +1371,7 @@ func (x *ListAssignersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAssignersRequest.ProtoReflect.Descriptor instead.
 func (*ListAssignersRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 type ListAssignersResponse struct {
@@ -1293,7 +1391,7 @@ type ListAssignersResponse struct {
 
 func (x *ListAssignersResponse) Reset() {
 	*x = ListAssignersResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[18]
+	mi := &file_slicer_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1305,7 +1403,7 @@ func (x *ListAssignersResponse) String() string {
 func (*ListAssignersResponse) ProtoMessage() {}
 
 func (x *ListAssignersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[18]
+	mi := &file_slicer_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1318,7 +1416,7 @@ func (x *ListAssignersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAssignersResponse.ProtoReflect.Descriptor instead.
 func (*ListAssignersResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListAssignersResponse) GetAssignerId() string {
@@ -1374,7 +1472,7 @@ type AssignerStatus struct {
 
 func (x *AssignerStatus) Reset() {
 	*x = AssignerStatus{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[19]
+	mi := &file_slicer_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +1484,7 @@ func (x *AssignerStatus) String() string {
 func (*AssignerStatus) ProtoMessage() {}
 
 func (x *AssignerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[19]
+	mi := &file_slicer_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +1497,7 @@ func (x *AssignerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignerStatus.ProtoReflect.Descriptor instead.
 func (*AssignerStatus) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AssignerStatus) GetId() string {
@@ -1461,7 +1559,7 @@ type JobAssigners struct {
 
 func (x *JobAssigners) Reset() {
 	*x = JobAssigners{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[20]
+	mi := &file_slicer_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +1571,7 @@ func (x *JobAssigners) String() string {
 func (*JobAssigners) ProtoMessage() {}
 
 func (x *JobAssigners) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[20]
+	mi := &file_slicer_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +1584,7 @@ func (x *JobAssigners) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobAssigners.ProtoReflect.Descriptor instead.
 func (*JobAssigners) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *JobAssigners) GetJob() string {
@@ -1537,7 +1635,7 @@ type AssignerView struct {
 
 func (x *AssignerView) Reset() {
 	*x = AssignerView{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[21]
+	mi := &file_slicer_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1549,7 +1647,7 @@ func (x *AssignerView) String() string {
 func (*AssignerView) ProtoMessage() {}
 
 func (x *AssignerView) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[21]
+	mi := &file_slicer_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1562,7 +1660,7 @@ func (x *AssignerView) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignerView.ProtoReflect.Descriptor instead.
 func (*AssignerView) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AssignerView) GetAssignerId() string {
@@ -1596,7 +1694,7 @@ type AttachedDistributor struct {
 
 func (x *AttachedDistributor) Reset() {
 	*x = AttachedDistributor{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[22]
+	mi := &file_slicer_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1608,7 +1706,7 @@ func (x *AttachedDistributor) String() string {
 func (*AttachedDistributor) ProtoMessage() {}
 
 func (x *AttachedDistributor) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[22]
+	mi := &file_slicer_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1621,7 +1719,7 @@ func (x *AttachedDistributor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachedDistributor.ProtoReflect.Descriptor instead.
 func (*AttachedDistributor) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AttachedDistributor) GetId() string {
@@ -1671,7 +1769,7 @@ type Consistency struct {
 
 func (x *Consistency) Reset() {
 	*x = Consistency{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[23]
+	mi := &file_slicer_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1683,7 +1781,7 @@ func (x *Consistency) String() string {
 func (*Consistency) ProtoMessage() {}
 
 func (x *Consistency) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[23]
+	mi := &file_slicer_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1696,7 +1794,7 @@ func (x *Consistency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Consistency.ProtoReflect.Descriptor instead.
 func (*Consistency) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Consistency) GetHead() int64 {
@@ -1819,7 +1917,7 @@ type XdsClients struct {
 
 func (x *XdsClients) Reset() {
 	*x = XdsClients{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[24]
+	mi := &file_slicer_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1831,7 +1929,7 @@ func (x *XdsClients) String() string {
 func (*XdsClients) ProtoMessage() {}
 
 func (x *XdsClients) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[24]
+	mi := &file_slicer_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1844,7 +1942,7 @@ func (x *XdsClients) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XdsClients.ProtoReflect.Descriptor instead.
 func (*XdsClients) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *XdsClients) GetDistributorId() string {
@@ -1928,7 +2026,7 @@ type AutoshardingClients struct {
 
 func (x *AutoshardingClients) Reset() {
 	*x = AutoshardingClients{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[25]
+	mi := &file_slicer_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1940,7 +2038,7 @@ func (x *AutoshardingClients) String() string {
 func (*AutoshardingClients) ProtoMessage() {}
 
 func (x *AutoshardingClients) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[25]
+	mi := &file_slicer_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1953,7 +2051,7 @@ func (x *AutoshardingClients) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AutoshardingClients.ProtoReflect.Descriptor instead.
 func (*AutoshardingClients) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AutoshardingClients) GetDistributorId() string {
@@ -2055,7 +2153,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[26]
+	mi := &file_slicer_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2067,7 +2165,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[26]
+	mi := &file_slicer_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2080,7 +2178,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TaskStatus) GetTask() *Task {
@@ -2190,7 +2288,7 @@ type Round struct {
 
 func (x *Round) Reset() {
 	*x = Round{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[27]
+	mi := &file_slicer_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2202,7 +2300,7 @@ func (x *Round) String() string {
 func (*Round) ProtoMessage() {}
 
 func (x *Round) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[27]
+	mi := &file_slicer_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2215,7 +2313,7 @@ func (x *Round) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Round.ProtoReflect.Descriptor instead.
 func (*Round) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Round) GetGeneration() int64 {
@@ -2284,7 +2382,7 @@ type GiveOrderRequest struct {
 
 func (x *GiveOrderRequest) Reset() {
 	*x = GiveOrderRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[28]
+	mi := &file_slicer_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2296,7 +2394,7 @@ func (x *GiveOrderRequest) String() string {
 func (*GiveOrderRequest) ProtoMessage() {}
 
 func (x *GiveOrderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[28]
+	mi := &file_slicer_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2309,7 +2407,7 @@ func (x *GiveOrderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GiveOrderRequest.ProtoReflect.Descriptor instead.
 func (*GiveOrderRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GiveOrderRequest) GetJob() string {
@@ -2466,7 +2564,7 @@ type FreezeOrder struct {
 
 func (x *FreezeOrder) Reset() {
 	*x = FreezeOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[29]
+	mi := &file_slicer_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2478,7 +2576,7 @@ func (x *FreezeOrder) String() string {
 func (*FreezeOrder) ProtoMessage() {}
 
 func (x *FreezeOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[29]
+	mi := &file_slicer_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2491,7 +2589,7 @@ func (x *FreezeOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreezeOrder.ProtoReflect.Descriptor instead.
 func (*FreezeOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *FreezeOrder) GetForMs() int64 {
@@ -2509,7 +2607,7 @@ type UnfreezeOrder struct {
 
 func (x *UnfreezeOrder) Reset() {
 	*x = UnfreezeOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[30]
+	mi := &file_slicer_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2521,7 +2619,7 @@ func (x *UnfreezeOrder) String() string {
 func (*UnfreezeOrder) ProtoMessage() {}
 
 func (x *UnfreezeOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[30]
+	mi := &file_slicer_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2534,7 +2632,7 @@ func (x *UnfreezeOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnfreezeOrder.ProtoReflect.Descriptor instead.
 func (*UnfreezeOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 type PinOrder struct {
@@ -2552,7 +2650,7 @@ type PinOrder struct {
 
 func (x *PinOrder) Reset() {
 	*x = PinOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[31]
+	mi := &file_slicer_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2564,7 +2662,7 @@ func (x *PinOrder) String() string {
 func (*PinOrder) ProtoMessage() {}
 
 func (x *PinOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[31]
+	mi := &file_slicer_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2577,7 +2675,7 @@ func (x *PinOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinOrder.ProtoReflect.Descriptor instead.
 func (*PinOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PinOrder) GetStart() uint64 {
@@ -2621,7 +2719,7 @@ type UnpinOrder struct {
 
 func (x *UnpinOrder) Reset() {
 	*x = UnpinOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[32]
+	mi := &file_slicer_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2633,7 +2731,7 @@ func (x *UnpinOrder) String() string {
 func (*UnpinOrder) ProtoMessage() {}
 
 func (x *UnpinOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[32]
+	mi := &file_slicer_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2646,7 +2744,7 @@ func (x *UnpinOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnpinOrder.ProtoReflect.Descriptor instead.
 func (*UnpinOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *UnpinOrder) GetStart() uint64 {
@@ -2679,7 +2777,7 @@ type ExcludeOrder struct {
 
 func (x *ExcludeOrder) Reset() {
 	*x = ExcludeOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[33]
+	mi := &file_slicer_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2691,7 +2789,7 @@ func (x *ExcludeOrder) String() string {
 func (*ExcludeOrder) ProtoMessage() {}
 
 func (x *ExcludeOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[33]
+	mi := &file_slicer_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2704,7 +2802,7 @@ func (x *ExcludeOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExcludeOrder.ProtoReflect.Descriptor instead.
 func (*ExcludeOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ExcludeOrder) GetTask() string {
@@ -2723,7 +2821,7 @@ type IncludeOrder struct {
 
 func (x *IncludeOrder) Reset() {
 	*x = IncludeOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[34]
+	mi := &file_slicer_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2735,7 +2833,7 @@ func (x *IncludeOrder) String() string {
 func (*IncludeOrder) ProtoMessage() {}
 
 func (x *IncludeOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[34]
+	mi := &file_slicer_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2748,7 +2846,7 @@ func (x *IncludeOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncludeOrder.ProtoReflect.Descriptor instead.
 func (*IncludeOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *IncludeOrder) GetTask() string {
@@ -2770,7 +2868,7 @@ type RollbackOrder struct {
 
 func (x *RollbackOrder) Reset() {
 	*x = RollbackOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[35]
+	mi := &file_slicer_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2782,7 +2880,7 @@ func (x *RollbackOrder) String() string {
 func (*RollbackOrder) ProtoMessage() {}
 
 func (x *RollbackOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[35]
+	mi := &file_slicer_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2795,7 +2893,7 @@ func (x *RollbackOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackOrder.ProtoReflect.Descriptor instead.
 func (*RollbackOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RollbackOrder) GetGeneration() int64 {
@@ -2830,7 +2928,7 @@ type GiveOrderResponse struct {
 
 func (x *GiveOrderResponse) Reset() {
 	*x = GiveOrderResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[36]
+	mi := &file_slicer_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2842,7 +2940,7 @@ func (x *GiveOrderResponse) String() string {
 func (*GiveOrderResponse) ProtoMessage() {}
 
 func (x *GiveOrderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[36]
+	mi := &file_slicer_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2855,7 +2953,7 @@ func (x *GiveOrderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GiveOrderResponse.ProtoReflect.Descriptor instead.
 func (*GiveOrderResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GiveOrderResponse) GetOrder() int64 {
@@ -2904,7 +3002,7 @@ type GetHistoryRequest struct {
 
 func (x *GetHistoryRequest) Reset() {
 	*x = GetHistoryRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[37]
+	mi := &file_slicer_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2916,7 +3014,7 @@ func (x *GetHistoryRequest) String() string {
 func (*GetHistoryRequest) ProtoMessage() {}
 
 func (x *GetHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[37]
+	mi := &file_slicer_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2929,7 +3027,7 @@ func (x *GetHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHistoryRequest.ProtoReflect.Descriptor instead.
 func (*GetHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetHistoryRequest) GetJob() string {
@@ -2958,7 +3056,7 @@ type GetHistoryResponse struct {
 
 func (x *GetHistoryResponse) Reset() {
 	*x = GetHistoryResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[38]
+	mi := &file_slicer_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2970,7 +3068,7 @@ func (x *GetHistoryResponse) String() string {
 func (*GetHistoryResponse) ProtoMessage() {}
 
 func (x *GetHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[38]
+	mi := &file_slicer_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2983,7 +3081,7 @@ func (x *GetHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHistoryResponse.ProtoReflect.Descriptor instead.
 func (*GetHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetHistoryResponse) GetEntries() []*HistoryEntry {
@@ -3019,7 +3117,7 @@ type CheckAccessRequest struct {
 
 func (x *CheckAccessRequest) Reset() {
 	*x = CheckAccessRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[39]
+	mi := &file_slicer_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3031,7 +3129,7 @@ func (x *CheckAccessRequest) String() string {
 func (*CheckAccessRequest) ProtoMessage() {}
 
 func (x *CheckAccessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[39]
+	mi := &file_slicer_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3044,7 +3142,7 @@ func (x *CheckAccessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckAccessRequest.ProtoReflect.Descriptor instead.
 func (*CheckAccessRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CheckAccessRequest) GetJob() string {
@@ -3099,7 +3197,7 @@ type CheckAccessResponse struct {
 
 func (x *CheckAccessResponse) Reset() {
 	*x = CheckAccessResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[40]
+	mi := &file_slicer_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3111,7 +3209,7 @@ func (x *CheckAccessResponse) String() string {
 func (*CheckAccessResponse) ProtoMessage() {}
 
 func (x *CheckAccessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[40]
+	mi := &file_slicer_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3124,7 +3222,7 @@ func (x *CheckAccessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckAccessResponse.ProtoReflect.Descriptor instead.
 func (*CheckAccessResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CheckAccessResponse) GetAllowed() bool {
@@ -3165,7 +3263,7 @@ type ExplainKeyRequest struct {
 
 func (x *ExplainKeyRequest) Reset() {
 	*x = ExplainKeyRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[41]
+	mi := &file_slicer_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3177,7 +3275,7 @@ func (x *ExplainKeyRequest) String() string {
 func (*ExplainKeyRequest) ProtoMessage() {}
 
 func (x *ExplainKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[41]
+	mi := &file_slicer_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3190,7 +3288,7 @@ func (x *ExplainKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainKeyRequest.ProtoReflect.Descriptor instead.
 func (*ExplainKeyRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ExplainKeyRequest) GetJob() string {
@@ -3231,7 +3329,7 @@ type ExplainKeyResponse struct {
 
 func (x *ExplainKeyResponse) Reset() {
 	*x = ExplainKeyResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[42]
+	mi := &file_slicer_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3243,7 +3341,7 @@ func (x *ExplainKeyResponse) String() string {
 func (*ExplainKeyResponse) ProtoMessage() {}
 
 func (x *ExplainKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[42]
+	mi := &file_slicer_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3256,7 +3354,7 @@ func (x *ExplainKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainKeyResponse.ProtoReflect.Descriptor instead.
 func (*ExplainKeyResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ExplainKeyResponse) GetGeneration() int64 {
@@ -3338,7 +3436,7 @@ type KeyOwner struct {
 
 func (x *KeyOwner) Reset() {
 	*x = KeyOwner{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[43]
+	mi := &file_slicer_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3350,7 +3448,7 @@ func (x *KeyOwner) String() string {
 func (*KeyOwner) ProtoMessage() {}
 
 func (x *KeyOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[43]
+	mi := &file_slicer_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3363,7 +3461,7 @@ func (x *KeyOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyOwner.ProtoReflect.Descriptor instead.
 func (*KeyOwner) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *KeyOwner) GetTask() string {
@@ -3412,7 +3510,12 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x04peer\x18\x05 \x01(\tR\x04peer\"L\n" +
 	"\x0ePutJobResponse\x12 \n" +
 	"\x03job\x18\x01 \x01(\v2\x0e.slicer.v1.JobR\x03job\x12\x18\n" +
-	"\acreated\x18\x02 \x01(\bR\acreated\"F\n" +
+	"\acreated\x18\x02 \x01(\bR\acreated\"j\n" +
+	"\x0fCheckJobRequest\x12,\n" +
+	"\x06config\x18\x01 \x01(\v2\x14.slicer.v1.JobConfigR\x06config\x12)\n" +
+	"\x10expected_version\x18\x02 \x01(\x03R\x0fexpectedVersion\",\n" +
+	"\x10CheckJobResponse\x12\x18\n" +
+	"\acreates\x18\x01 \x01(\bR\acreates\"F\n" +
 	"\rGetJobRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
 	"\fto_configure\x18\x02 \x01(\bR\vtoConfigure\"2\n" +
@@ -3683,7 +3786,7 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x14\n" +
 	"\x05since\x18\x02 \x01(\x03R\x05since\x12\x14\n" +
 	"\x05given\x18\x03 \x01(\x03R\x05given\x12\x18\n" +
-	"\aunknown\x18\x04 \x01(\tR\aunknown2\x80\a\n" +
+	"\aunknown\x18\x04 \x01(\tR\aunknown2\xc5\a\n" +
 	"\fAdminService\x12=\n" +
 	"\x06PutJob\x12\x18.slicer.v1.PutJobRequest\x1a\x19.slicer.v1.PutJobResponse\x12=\n" +
 	"\x06GetJob\x12\x18.slicer.v1.GetJobRequest\x1a\x19.slicer.v1.GetJobResponse\x12C\n" +
@@ -3699,7 +3802,8 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"ExplainKey\x12\x1c.slicer.v1.ExplainKeyRequest\x1a\x1d.slicer.v1.ExplainKeyResponse\x12R\n" +
 	"\rListAssigners\x12\x1f.slicer.v1.ListAssignersRequest\x1a .slicer.v1.ListAssignersResponse\x12L\n" +
-	"\vCheckAccess\x12\x1d.slicer.v1.CheckAccessRequest\x1a\x1e.slicer.v1.CheckAccessResponseB;Z9github.com/slicer-project/slicer/proto/slicer/v1;slicerv1b\x06proto3"
+	"\vCheckAccess\x12\x1d.slicer.v1.CheckAccessRequest\x1a\x1e.slicer.v1.CheckAccessResponse\x12C\n" +
+	"\bCheckJob\x12\x1a.slicer.v1.CheckJobRequest\x1a\x1b.slicer.v1.CheckJobResponseB;Z9github.com/slicer-project/slicer/proto/slicer/v1;slicerv1b\x06proto3"
 
 var (
 	file_slicer_v1_admin_proto_rawDescOnce sync.Once
@@ -3713,127 +3817,132 @@ func file_slicer_v1_admin_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_admin_proto_rawDescData
 }
 
-var file_slicer_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_slicer_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_slicer_v1_admin_proto_goTypes = []any{
 	(*Job)(nil),                   // 0: slicer.v1.Job
 	(*PutJobRequest)(nil),         // 1: slicer.v1.PutJobRequest
 	(*PutJobResponse)(nil),        // 2: slicer.v1.PutJobResponse
-	(*GetJobRequest)(nil),         // 3: slicer.v1.GetJobRequest
-	(*GetJobResponse)(nil),        // 4: slicer.v1.GetJobResponse
-	(*ListJobsRequest)(nil),       // 5: slicer.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),      // 6: slicer.v1.ListJobsResponse
-	(*DeleteJobRequest)(nil),      // 7: slicer.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),     // 8: slicer.v1.DeleteJobResponse
-	(*DrainTaskRequest)(nil),      // 9: slicer.v1.DrainTaskRequest
-	(*DrainTaskResponse)(nil),     // 10: slicer.v1.DrainTaskResponse
-	(*InspectJobRequest)(nil),     // 11: slicer.v1.InspectJobRequest
-	(*InspectJobResponse)(nil),    // 12: slicer.v1.InspectJobResponse
-	(*InspectSlicesRequest)(nil),  // 13: slicer.v1.InspectSlicesRequest
-	(*InspectSlicesResponse)(nil), // 14: slicer.v1.InspectSlicesResponse
-	(*CustomerStatus)(nil),        // 15: slicer.v1.CustomerStatus
-	(*CustomerPart)(nil),          // 16: slicer.v1.CustomerPart
-	(*ListAssignersRequest)(nil),  // 17: slicer.v1.ListAssignersRequest
-	(*ListAssignersResponse)(nil), // 18: slicer.v1.ListAssignersResponse
-	(*AssignerStatus)(nil),        // 19: slicer.v1.AssignerStatus
-	(*JobAssigners)(nil),          // 20: slicer.v1.JobAssigners
-	(*AssignerView)(nil),          // 21: slicer.v1.AssignerView
-	(*AttachedDistributor)(nil),   // 22: slicer.v1.AttachedDistributor
-	(*Consistency)(nil),           // 23: slicer.v1.Consistency
-	(*XdsClients)(nil),            // 24: slicer.v1.XdsClients
-	(*AutoshardingClients)(nil),   // 25: slicer.v1.AutoshardingClients
-	(*TaskStatus)(nil),            // 26: slicer.v1.TaskStatus
-	(*Round)(nil),                 // 27: slicer.v1.Round
-	(*GiveOrderRequest)(nil),      // 28: slicer.v1.GiveOrderRequest
-	(*FreezeOrder)(nil),           // 29: slicer.v1.FreezeOrder
-	(*UnfreezeOrder)(nil),         // 30: slicer.v1.UnfreezeOrder
-	(*PinOrder)(nil),              // 31: slicer.v1.PinOrder
-	(*UnpinOrder)(nil),            // 32: slicer.v1.UnpinOrder
-	(*ExcludeOrder)(nil),          // 33: slicer.v1.ExcludeOrder
-	(*IncludeOrder)(nil),          // 34: slicer.v1.IncludeOrder
-	(*RollbackOrder)(nil),         // 35: slicer.v1.RollbackOrder
-	(*GiveOrderResponse)(nil),     // 36: slicer.v1.GiveOrderResponse
-	(*GetHistoryRequest)(nil),     // 37: slicer.v1.GetHistoryRequest
-	(*GetHistoryResponse)(nil),    // 38: slicer.v1.GetHistoryResponse
-	(*CheckAccessRequest)(nil),    // 39: slicer.v1.CheckAccessRequest
-	(*CheckAccessResponse)(nil),   // 40: slicer.v1.CheckAccessResponse
-	(*ExplainKeyRequest)(nil),     // 41: slicer.v1.ExplainKeyRequest
-	(*ExplainKeyResponse)(nil),    // 42: slicer.v1.ExplainKeyResponse
-	(*KeyOwner)(nil),              // 43: slicer.v1.KeyOwner
-	(*JobConfig)(nil),             // 44: slicer.v1.JobConfig
-	(*Overrides)(nil),             // 45: slicer.v1.Overrides
-	(*Progress)(nil),              // 46: slicer.v1.Progress
-	(*Limit)(nil),                 // 47: slicer.v1.Limit
-	(*Task)(nil),                  // 48: slicer.v1.Task
-	(*Decision)(nil),              // 49: slicer.v1.Decision
-	(*HistoryEntry)(nil),          // 50: slicer.v1.HistoryEntry
-	(*Access)(nil),                // 51: slicer.v1.Access
-	(*Pin)(nil),                   // 52: slicer.v1.Pin
+	(*CheckJobRequest)(nil),       // 3: slicer.v1.CheckJobRequest
+	(*CheckJobResponse)(nil),      // 4: slicer.v1.CheckJobResponse
+	(*GetJobRequest)(nil),         // 5: slicer.v1.GetJobRequest
+	(*GetJobResponse)(nil),        // 6: slicer.v1.GetJobResponse
+	(*ListJobsRequest)(nil),       // 7: slicer.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),      // 8: slicer.v1.ListJobsResponse
+	(*DeleteJobRequest)(nil),      // 9: slicer.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),     // 10: slicer.v1.DeleteJobResponse
+	(*DrainTaskRequest)(nil),      // 11: slicer.v1.DrainTaskRequest
+	(*DrainTaskResponse)(nil),     // 12: slicer.v1.DrainTaskResponse
+	(*InspectJobRequest)(nil),     // 13: slicer.v1.InspectJobRequest
+	(*InspectJobResponse)(nil),    // 14: slicer.v1.InspectJobResponse
+	(*InspectSlicesRequest)(nil),  // 15: slicer.v1.InspectSlicesRequest
+	(*InspectSlicesResponse)(nil), // 16: slicer.v1.InspectSlicesResponse
+	(*CustomerStatus)(nil),        // 17: slicer.v1.CustomerStatus
+	(*CustomerPart)(nil),          // 18: slicer.v1.CustomerPart
+	(*ListAssignersRequest)(nil),  // 19: slicer.v1.ListAssignersRequest
+	(*ListAssignersResponse)(nil), // 20: slicer.v1.ListAssignersResponse
+	(*AssignerStatus)(nil),        // 21: slicer.v1.AssignerStatus
+	(*JobAssigners)(nil),          // 22: slicer.v1.JobAssigners
+	(*AssignerView)(nil),          // 23: slicer.v1.AssignerView
+	(*AttachedDistributor)(nil),   // 24: slicer.v1.AttachedDistributor
+	(*Consistency)(nil),           // 25: slicer.v1.Consistency
+	(*XdsClients)(nil),            // 26: slicer.v1.XdsClients
+	(*AutoshardingClients)(nil),   // 27: slicer.v1.AutoshardingClients
+	(*TaskStatus)(nil),            // 28: slicer.v1.TaskStatus
+	(*Round)(nil),                 // 29: slicer.v1.Round
+	(*GiveOrderRequest)(nil),      // 30: slicer.v1.GiveOrderRequest
+	(*FreezeOrder)(nil),           // 31: slicer.v1.FreezeOrder
+	(*UnfreezeOrder)(nil),         // 32: slicer.v1.UnfreezeOrder
+	(*PinOrder)(nil),              // 33: slicer.v1.PinOrder
+	(*UnpinOrder)(nil),            // 34: slicer.v1.UnpinOrder
+	(*ExcludeOrder)(nil),          // 35: slicer.v1.ExcludeOrder
+	(*IncludeOrder)(nil),          // 36: slicer.v1.IncludeOrder
+	(*RollbackOrder)(nil),         // 37: slicer.v1.RollbackOrder
+	(*GiveOrderResponse)(nil),     // 38: slicer.v1.GiveOrderResponse
+	(*GetHistoryRequest)(nil),     // 39: slicer.v1.GetHistoryRequest
+	(*GetHistoryResponse)(nil),    // 40: slicer.v1.GetHistoryResponse
+	(*CheckAccessRequest)(nil),    // 41: slicer.v1.CheckAccessRequest
+	(*CheckAccessResponse)(nil),   // 42: slicer.v1.CheckAccessResponse
+	(*ExplainKeyRequest)(nil),     // 43: slicer.v1.ExplainKeyRequest
+	(*ExplainKeyResponse)(nil),    // 44: slicer.v1.ExplainKeyResponse
+	(*KeyOwner)(nil),              // 45: slicer.v1.KeyOwner
+	(*JobConfig)(nil),             // 46: slicer.v1.JobConfig
+	(*Overrides)(nil),             // 47: slicer.v1.Overrides
+	(*Progress)(nil),              // 48: slicer.v1.Progress
+	(*Limit)(nil),                 // 49: slicer.v1.Limit
+	(*Task)(nil),                  // 50: slicer.v1.Task
+	(*Decision)(nil),              // 51: slicer.v1.Decision
+	(*HistoryEntry)(nil),          // 52: slicer.v1.HistoryEntry
+	(*Access)(nil),                // 53: slicer.v1.Access
+	(*Pin)(nil),                   // 54: slicer.v1.Pin
 }
 var file_slicer_v1_admin_proto_depIdxs = []int32{
-	44, // 0: slicer.v1.Job.config:type_name -> slicer.v1.JobConfig
-	44, // 1: slicer.v1.PutJobRequest.config:type_name -> slicer.v1.JobConfig
+	46, // 0: slicer.v1.Job.config:type_name -> slicer.v1.JobConfig
+	46, // 1: slicer.v1.PutJobRequest.config:type_name -> slicer.v1.JobConfig
 	0,  // 2: slicer.v1.PutJobResponse.job:type_name -> slicer.v1.Job
-	0,  // 3: slicer.v1.GetJobResponse.job:type_name -> slicer.v1.Job
-	0,  // 4: slicer.v1.ListJobsResponse.jobs:type_name -> slicer.v1.Job
-	0,  // 5: slicer.v1.InspectJobResponse.job:type_name -> slicer.v1.Job
-	26, // 6: slicer.v1.InspectJobResponse.tasks:type_name -> slicer.v1.TaskStatus
-	27, // 7: slicer.v1.InspectJobResponse.last_round:type_name -> slicer.v1.Round
-	25, // 8: slicer.v1.InspectJobResponse.autosharding:type_name -> slicer.v1.AutoshardingClients
-	23, // 9: slicer.v1.InspectJobResponse.consistency:type_name -> slicer.v1.Consistency
-	45, // 10: slicer.v1.InspectJobResponse.overrides:type_name -> slicer.v1.Overrides
-	46, // 11: slicer.v1.InspectJobResponse.progress:type_name -> slicer.v1.Progress
-	15, // 12: slicer.v1.InspectJobResponse.customers:type_name -> slicer.v1.CustomerStatus
-	24, // 13: slicer.v1.InspectJobResponse.xds:type_name -> slicer.v1.XdsClients
-	47, // 14: slicer.v1.CustomerStatus.limit:type_name -> slicer.v1.Limit
-	16, // 15: slicer.v1.CustomerStatus.parts:type_name -> slicer.v1.CustomerPart
-	19, // 16: slicer.v1.ListAssignersResponse.assigners:type_name -> slicer.v1.AssignerStatus
-	20, // 17: slicer.v1.ListAssignersResponse.jobs:type_name -> slicer.v1.JobAssigners
-	22, // 18: slicer.v1.ListAssignersResponse.distributors:type_name -> slicer.v1.AttachedDistributor
-	21, // 19: slicer.v1.JobAssigners.views:type_name -> slicer.v1.AssignerView
-	48, // 20: slicer.v1.TaskStatus.task:type_name -> slicer.v1.Task
-	49, // 21: slicer.v1.Round.decisions:type_name -> slicer.v1.Decision
-	29, // 22: slicer.v1.GiveOrderRequest.freeze:type_name -> slicer.v1.FreezeOrder
-	30, // 23: slicer.v1.GiveOrderRequest.unfreeze:type_name -> slicer.v1.UnfreezeOrder
-	31, // 24: slicer.v1.GiveOrderRequest.pin:type_name -> slicer.v1.PinOrder
-	32, // 25: slicer.v1.GiveOrderRequest.unpin:type_name -> slicer.v1.UnpinOrder
-	33, // 26: slicer.v1.GiveOrderRequest.exclude:type_name -> slicer.v1.ExcludeOrder
-	34, // 27: slicer.v1.GiveOrderRequest.include:type_name -> slicer.v1.IncludeOrder
-	35, // 28: slicer.v1.GiveOrderRequest.rollback:type_name -> slicer.v1.RollbackOrder
-	45, // 29: slicer.v1.GiveOrderResponse.overrides:type_name -> slicer.v1.Overrides
-	50, // 30: slicer.v1.GetHistoryResponse.entries:type_name -> slicer.v1.HistoryEntry
-	51, // 31: slicer.v1.CheckAccessRequest.access:type_name -> slicer.v1.Access
-	43, // 32: slicer.v1.ExplainKeyResponse.owners:type_name -> slicer.v1.KeyOwner
-	50, // 33: slicer.v1.ExplainKeyResponse.changes:type_name -> slicer.v1.HistoryEntry
-	52, // 34: slicer.v1.ExplainKeyResponse.pin:type_name -> slicer.v1.Pin
-	1,  // 35: slicer.v1.AdminService.PutJob:input_type -> slicer.v1.PutJobRequest
-	3,  // 36: slicer.v1.AdminService.GetJob:input_type -> slicer.v1.GetJobRequest
-	5,  // 37: slicer.v1.AdminService.ListJobs:input_type -> slicer.v1.ListJobsRequest
-	7,  // 38: slicer.v1.AdminService.DeleteJob:input_type -> slicer.v1.DeleteJobRequest
-	9,  // 39: slicer.v1.AdminService.DrainTask:input_type -> slicer.v1.DrainTaskRequest
-	11, // 40: slicer.v1.AdminService.InspectJob:input_type -> slicer.v1.InspectJobRequest
-	13, // 41: slicer.v1.AdminService.InspectSlices:input_type -> slicer.v1.InspectSlicesRequest
-	28, // 42: slicer.v1.AdminService.GiveOrder:input_type -> slicer.v1.GiveOrderRequest
-	37, // 43: slicer.v1.AdminService.GetHistory:input_type -> slicer.v1.GetHistoryRequest
-	41, // 44: slicer.v1.AdminService.ExplainKey:input_type -> slicer.v1.ExplainKeyRequest
-	17, // 45: slicer.v1.AdminService.ListAssigners:input_type -> slicer.v1.ListAssignersRequest
-	39, // 46: slicer.v1.AdminService.CheckAccess:input_type -> slicer.v1.CheckAccessRequest
-	2,  // 47: slicer.v1.AdminService.PutJob:output_type -> slicer.v1.PutJobResponse
-	4,  // 48: slicer.v1.AdminService.GetJob:output_type -> slicer.v1.GetJobResponse
-	6,  // 49: slicer.v1.AdminService.ListJobs:output_type -> slicer.v1.ListJobsResponse
-	8,  // 50: slicer.v1.AdminService.DeleteJob:output_type -> slicer.v1.DeleteJobResponse
-	10, // 51: slicer.v1.AdminService.DrainTask:output_type -> slicer.v1.DrainTaskResponse
-	12, // 52: slicer.v1.AdminService.InspectJob:output_type -> slicer.v1.InspectJobResponse
-	14, // 53: slicer.v1.AdminService.InspectSlices:output_type -> slicer.v1.InspectSlicesResponse
-	36, // 54: slicer.v1.AdminService.GiveOrder:output_type -> slicer.v1.GiveOrderResponse
-	38, // 55: slicer.v1.AdminService.GetHistory:output_type -> slicer.v1.GetHistoryResponse
-	42, // 56: slicer.v1.AdminService.ExplainKey:output_type -> slicer.v1.ExplainKeyResponse
-	18, // 57: slicer.v1.AdminService.ListAssigners:output_type -> slicer.v1.ListAssignersResponse
-	40, // 58: slicer.v1.AdminService.CheckAccess:output_type -> slicer.v1.CheckAccessResponse
-	47, // [47:59] is the sub-list for method output_type
-	35, // [35:47] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	46, // 3: slicer.v1.CheckJobRequest.config:type_name -> slicer.v1.JobConfig
+	0,  // 4: slicer.v1.GetJobResponse.job:type_name -> slicer.v1.Job
+	0,  // 5: slicer.v1.ListJobsResponse.jobs:type_name -> slicer.v1.Job
+	0,  // 6: slicer.v1.InspectJobResponse.job:type_name -> slicer.v1.Job
+	28, // 7: slicer.v1.InspectJobResponse.tasks:type_name -> slicer.v1.TaskStatus
+	29, // 8: slicer.v1.InspectJobResponse.last_round:type_name -> slicer.v1.Round
+	27, // 9: slicer.v1.InspectJobResponse.autosharding:type_name -> slicer.v1.AutoshardingClients
+	25, // 10: slicer.v1.InspectJobResponse.consistency:type_name -> slicer.v1.Consistency
+	47, // 11: slicer.v1.InspectJobResponse.overrides:type_name -> slicer.v1.Overrides
+	48, // 12: slicer.v1.InspectJobResponse.progress:type_name -> slicer.v1.Progress
+	17, // 13: slicer.v1.InspectJobResponse.customers:type_name -> slicer.v1.CustomerStatus
+	26, // 14: slicer.v1.InspectJobResponse.xds:type_name -> slicer.v1.XdsClients
+	49, // 15: slicer.v1.CustomerStatus.limit:type_name -> slicer.v1.Limit
+	18, // 16: slicer.v1.CustomerStatus.parts:type_name -> slicer.v1.CustomerPart
+	21, // 17: slicer.v1.ListAssignersResponse.assigners:type_name -> slicer.v1.AssignerStatus
+	22, // 18: slicer.v1.ListAssignersResponse.jobs:type_name -> slicer.v1.JobAssigners
+	24, // 19: slicer.v1.ListAssignersResponse.distributors:type_name -> slicer.v1.AttachedDistributor
+	23, // 20: slicer.v1.JobAssigners.views:type_name -> slicer.v1.AssignerView
+	50, // 21: slicer.v1.TaskStatus.task:type_name -> slicer.v1.Task
+	51, // 22: slicer.v1.Round.decisions:type_name -> slicer.v1.Decision
+	31, // 23: slicer.v1.GiveOrderRequest.freeze:type_name -> slicer.v1.FreezeOrder
+	32, // 24: slicer.v1.GiveOrderRequest.unfreeze:type_name -> slicer.v1.UnfreezeOrder
+	33, // 25: slicer.v1.GiveOrderRequest.pin:type_name -> slicer.v1.PinOrder
+	34, // 26: slicer.v1.GiveOrderRequest.unpin:type_name -> slicer.v1.UnpinOrder
+	35, // 27: slicer.v1.GiveOrderRequest.exclude:type_name -> slicer.v1.ExcludeOrder
+	36, // 28: slicer.v1.GiveOrderRequest.include:type_name -> slicer.v1.IncludeOrder
+	37, // 29: slicer.v1.GiveOrderRequest.rollback:type_name -> slicer.v1.RollbackOrder
+	47, // 30: slicer.v1.GiveOrderResponse.overrides:type_name -> slicer.v1.Overrides
+	52, // 31: slicer.v1.GetHistoryResponse.entries:type_name -> slicer.v1.HistoryEntry
+	53, // 32: slicer.v1.CheckAccessRequest.access:type_name -> slicer.v1.Access
+	45, // 33: slicer.v1.ExplainKeyResponse.owners:type_name -> slicer.v1.KeyOwner
+	52, // 34: slicer.v1.ExplainKeyResponse.changes:type_name -> slicer.v1.HistoryEntry
+	54, // 35: slicer.v1.ExplainKeyResponse.pin:type_name -> slicer.v1.Pin
+	1,  // 36: slicer.v1.AdminService.PutJob:input_type -> slicer.v1.PutJobRequest
+	5,  // 37: slicer.v1.AdminService.GetJob:input_type -> slicer.v1.GetJobRequest
+	7,  // 38: slicer.v1.AdminService.ListJobs:input_type -> slicer.v1.ListJobsRequest
+	9,  // 39: slicer.v1.AdminService.DeleteJob:input_type -> slicer.v1.DeleteJobRequest
+	11, // 40: slicer.v1.AdminService.DrainTask:input_type -> slicer.v1.DrainTaskRequest
+	13, // 41: slicer.v1.AdminService.InspectJob:input_type -> slicer.v1.InspectJobRequest
+	15, // 42: slicer.v1.AdminService.InspectSlices:input_type -> slicer.v1.InspectSlicesRequest
+	30, // 43: slicer.v1.AdminService.GiveOrder:input_type -> slicer.v1.GiveOrderRequest
+	39, // 44: slicer.v1.AdminService.GetHistory:input_type -> slicer.v1.GetHistoryRequest
+	43, // 45: slicer.v1.AdminService.ExplainKey:input_type -> slicer.v1.ExplainKeyRequest
+	19, // 46: slicer.v1.AdminService.ListAssigners:input_type -> slicer.v1.ListAssignersRequest
+	41, // 47: slicer.v1.AdminService.CheckAccess:input_type -> slicer.v1.CheckAccessRequest
+	3,  // 48: slicer.v1.AdminService.CheckJob:input_type -> slicer.v1.CheckJobRequest
+	2,  // 49: slicer.v1.AdminService.PutJob:output_type -> slicer.v1.PutJobResponse
+	6,  // 50: slicer.v1.AdminService.GetJob:output_type -> slicer.v1.GetJobResponse
+	8,  // 51: slicer.v1.AdminService.ListJobs:output_type -> slicer.v1.ListJobsResponse
+	10, // 52: slicer.v1.AdminService.DeleteJob:output_type -> slicer.v1.DeleteJobResponse
+	12, // 53: slicer.v1.AdminService.DrainTask:output_type -> slicer.v1.DrainTaskResponse
+	14, // 54: slicer.v1.AdminService.InspectJob:output_type -> slicer.v1.InspectJobResponse
+	16, // 55: slicer.v1.AdminService.InspectSlices:output_type -> slicer.v1.InspectSlicesResponse
+	38, // 56: slicer.v1.AdminService.GiveOrder:output_type -> slicer.v1.GiveOrderResponse
+	40, // 57: slicer.v1.AdminService.GetHistory:output_type -> slicer.v1.GetHistoryResponse
+	44, // 58: slicer.v1.AdminService.ExplainKey:output_type -> slicer.v1.ExplainKeyResponse
+	20, // 59: slicer.v1.AdminService.ListAssigners:output_type -> slicer.v1.ListAssignersResponse
+	42, // 60: slicer.v1.AdminService.CheckAccess:output_type -> slicer.v1.CheckAccessResponse
+	4,  // 61: slicer.v1.AdminService.CheckJob:output_type -> slicer.v1.CheckJobResponse
+	49, // [49:62] is the sub-list for method output_type
+	36, // [36:49] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_admin_proto_init() }
@@ -3844,7 +3953,7 @@ func file_slicer_v1_admin_proto_init() {
 	file_slicer_v1_assignment_proto_init()
 	file_slicer_v1_overrides_proto_init()
 	file_slicer_v1_progress_proto_init()
-	file_slicer_v1_admin_proto_msgTypes[28].OneofWrappers = []any{
+	file_slicer_v1_admin_proto_msgTypes[30].OneofWrappers = []any{
 		(*GiveOrderRequest_Freeze)(nil),
 		(*GiveOrderRequest_Unfreeze)(nil),
 		(*GiveOrderRequest_Pin)(nil),
@@ -3859,7 +3968,7 @@ func file_slicer_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_admin_proto_rawDesc), len(file_slicer_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   44,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

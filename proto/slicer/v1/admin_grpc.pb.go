@@ -34,6 +34,7 @@ const (
 	AdminService_ExplainKey_FullMethodName    = "/slicer.v1.AdminService/ExplainKey"
 	AdminService_ListAssigners_FullMethodName = "/slicer.v1.AdminService/ListAssigners"
 	AdminService_CheckAccess_FullMethodName   = "/slicer.v1.AdminService/CheckAccess"
+	AdminService_CheckJob_FullMethodName      = "/slicer.v1.AdminService/CheckJob"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -72,6 +73,10 @@ type AdminServiceClient interface {
 	// the assigner has in force and the config that is stored; for a job that does not exist
 	// by the policy. It is for those that may read the job, and for each about itself.
 	CheckAccess(ctx context.Context, in *CheckAccessRequest, opts ...grpc.CallOption) (*CheckAccessResponse, error)
+	// CheckJob answers as PutJob would just now, and writes nothing: the store is there and
+	// answers, the caller has the right and room for one more job, and the config may replace the
+	// one that is stored.
+	CheckJob(ctx context.Context, in *CheckJobRequest, opts ...grpc.CallOption) (*CheckJobResponse, error)
 }
 
 type adminServiceClient struct {
@@ -202,6 +207,16 @@ func (c *adminServiceClient) CheckAccess(ctx context.Context, in *CheckAccessReq
 	return out, nil
 }
 
+func (c *adminServiceClient) CheckJob(ctx context.Context, in *CheckJobRequest, opts ...grpc.CallOption) (*CheckJobResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CheckJobResponse)
+	err := c.cc.Invoke(ctx, AdminService_CheckJob_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -238,6 +253,10 @@ type AdminServiceServer interface {
 	// the assigner has in force and the config that is stored; for a job that does not exist
 	// by the policy. It is for those that may read the job, and for each about itself.
 	CheckAccess(context.Context, *CheckAccessRequest) (*CheckAccessResponse, error)
+	// CheckJob answers as PutJob would just now, and writes nothing: the store is there and
+	// answers, the caller has the right and room for one more job, and the config may replace the
+	// one that is stored.
+	CheckJob(context.Context, *CheckJobRequest) (*CheckJobResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -283,6 +302,9 @@ func (UnimplementedAdminServiceServer) ListAssigners(context.Context, *ListAssig
 }
 func (UnimplementedAdminServiceServer) CheckAccess(context.Context, *CheckAccessRequest) (*CheckAccessResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CheckAccess not implemented")
+}
+func (UnimplementedAdminServiceServer) CheckJob(context.Context, *CheckJobRequest) (*CheckJobResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CheckJob not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -521,6 +543,24 @@ func _AdminService_CheckAccess_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_CheckJob_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CheckJobRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).CheckJob(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_CheckJob_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).CheckJob(ctx, req.(*CheckJobRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -575,6 +615,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CheckAccess",
 			Handler:    _AdminService_CheckAccess_Handler,
+		},
+		{
+			MethodName: "CheckJob",
+			Handler:    _AdminService_CheckJob_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -55,7 +55,7 @@ func (b *bed) served(where string) (all []string) {
 }
 
 // readOnly are those that a Backup Distributor says are for a Distributor.
-var readOnly = []string{"PutJob", "DeleteJob", "DrainTask", "InspectJob", "InspectSlices", "GiveOrder", "GetHistory", "ExplainKey", "ListAssigners", "CheckAccess"}
+var readOnly = []string{"PutJob", "DeleteJob", "DrainTask", "InspectJob", "InspectSlices", "GiveOrder", "GetHistory", "ExplainKey", "ListAssigners", "CheckAccess", "CheckJob"}
 
 // TestMatrix calls each RPC of every program as each identity: what it has the verb for is
 // let, all else is refused with the identity, the verb and the job.

@@ -116,6 +116,11 @@ var ours = []row{
 	}, func(c *caller) *slicerv1.PutJobRequest {
 		return &slicerv1.PutJobRequest{Config: &slicerv1.JobConfig{Name: c.job, Access: cacheAccess()}, ExpectedVersion: 1000}
 	}, codes.Aborted),
+	unary(adminService, "CheckJob", "configure", func(c *caller) func(context.Context, *slicerv1.CheckJobRequest, ...grpc.CallOption) (*slicerv1.CheckJobResponse, error) {
+		return c.adminService().CheckJob
+	}, func(c *caller) *slicerv1.CheckJobRequest {
+		return &slicerv1.CheckJobRequest{Config: &slicerv1.JobConfig{Name: c.job, Access: cacheAccess()}, ExpectedVersion: 1000}
+	}, codes.Aborted),
 	unary(adminService, "GetJob", "read", func(c *caller) func(context.Context, *slicerv1.GetJobRequest, ...grpc.CallOption) (*slicerv1.GetJobResponse, error) {
 		return c.adminService().GetJob
 	}, func(c *caller) *slicerv1.GetJobRequest { return &slicerv1.GetJobRequest{Name: c.job} }),

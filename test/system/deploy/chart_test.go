@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"go.yaml.in/yaml/v3"
 	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
@@ -15,6 +16,10 @@ import (
 	"helm.sh/helm/v3/pkg/engine"
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
+	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // variants are sets of values in which between them every template and branch is rendered.
@@ -32,12 +37,15 @@ backupdist: {extraArgs: [--log-level=debug]}
 etcd: {enabled: false, endpoints: ["etcd-1.example:2379", "etcd-2.example:12379"], secret: etcd-client}
 backup: {enabled: true}
 probe: {enabled: false}
-networkPolicy: {clients: [{namespaceSelector: {matchLabels: {team: web}}}, {ipBlock: {cidr: 10.0.0.0/8}}]}
+slicerproxy: {enabled: true, rules: "rules: [{job: web, key: {header: X-User}}]", replicas: 3, grpc: true, secret: proxy-tls, plain: true, extraArgs: [--subset=20], image: {tag: v3}}
+networkPolicy: {clients: [{namespaceSelector: {matchLabels: {team: web}}}, {ipBlock: {cidr: 10.0.0.0/8}}], tasks: [{namespaceSelector: {matchLabels: {team: web}}}]}
 monitoring: {serviceMonitor: true, prometheusRule: true, dashboard: true, labels: {release: prometheus}}
 topologySpread: DoNotSchedule
 nodeSelector: {kubernetes.io/os: linux}
 tolerations: [{key: dedicated, operator: Exists, effect: NoSchedule}]
 `,
+	"proxy":           "{slicerproxy: {enabled: true, rules: 'rules: [{job: web, key: {header: X-User}}]'}}",
+	"proxy, insecure": "{tls: {secret: ''}, insecure: true, slicerproxy: {enabled: true, rules: 'rules: [{job: web, key: {header: X-User}}]'}}",
 	"etcd of its own": "{etcd: {storageClass: fast, image: {tag: v3.7}}, backup: {enabled: true}, image: {tag: v1}}",
 }
 
@@ -113,16 +121,102 @@ func TestChartDecodes(t *testing.T) {
 	t.Logf("%v", kinds)
 }
 
+// TestChartProxy: a slicerproxy that is switched on has what the other parts have, and its way to
+// them, to tasks and to its rules is open.
+func TestChartProxy(t *testing.T) {
+	files, err := render(t, variants["everything"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all objects
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		all = append(all, decode(t, file, files[file])...)
+	}
+	for _, kind := range []string{"Service", "ConfigMap", "Deployment", "PodDisruptionBudget", "NetworkPolicy"} {
+		if !slices.ContainsFunc(all, func(o object) bool { return o.kind == kind && o.GetName() == "slicer-slicerproxy" }) {
+			t.Errorf("slicerproxy has no %s", kind)
+		}
+	}
+	for _, o := range all {
+		switch o := o.Object.(type) {
+		case *networking.NetworkPolicy:
+			lets := slices.ContainsFunc(o.Spec.Ingress, func(r networking.NetworkPolicyIngressRule) bool {
+				return slices.ContainsFunc(r.From, func(p networking.NetworkPolicyPeer) bool {
+					return p.PodSelector != nil && p.PodSelector.MatchLabels["app.kubernetes.io/component"] == "slicerproxy"
+				})
+			})
+			if want := o.Name == "slicer-distributor" || o.Name == "slicer-backupdist"; lets != want {
+				t.Errorf("the NetworkPolicy %s lets slicerproxy in: %v", o.Name, lets)
+			}
+		case *core.ConfigMap:
+			if o.Name == "slicer-slicerproxy" && !strings.Contains(o.Data["rules.yaml"], "job: web") {
+				t.Errorf("the rules are %q", o.Data)
+			}
+		case *monitoring.ServiceMonitor:
+			sel, err := meta.LabelSelectorAsSelector(&o.Spec.Selector)
+			for _, s := range all {
+				if svc, ok := s.Object.(*core.Service); ok && svc.Name == "slicer-slicerproxy" && (err != nil || !sel.Matches(labels.Set(svc.Labels)) || !slices.ContainsFunc(svc.Spec.Ports, func(p core.ServicePort) bool {
+					return p.Name == o.Spec.Endpoints[0].Port && p.Port == httpPorts["slicerproxy"]
+				})) {
+					t.Errorf("the ServiceMonitor does not find the metrics of slicerproxy: %v", err)
+				}
+			}
+		}
+	}
+	// Where it is off there is nothing of it.
+	if files, err = render(t, ""); err != nil || strings.Contains(fmt.Sprint(files), "slicerproxy") {
+		t.Errorf("slicerproxy is in the chart's default: %v", err)
+	}
+}
+
+// TestChartFlags: each flag in the chart is one of the program's, by the table that test/house
+// makes of the programs. test/system/rollout starts those that are on by default.
+func TestChartFlags(t *testing.T) {
+	reference := read(t, "docs", "REFERENCE.md")
+	found := map[string]bool{}
+	for name, text := range variants {
+		files, err := render(t, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range slices.Sorted(maps.Keys(files)) {
+			for part, p := range decode(t, file, files[file]).pods() {
+				c := p.Spec.Containers[0]
+				program := strings.TrimPrefix(c.Command[0], "/bin/")
+				if _, served := httpPorts[program]; !served {
+					continue
+				}
+				found[program] = true
+				_, flags, _ := strings.Cut(reference, "\n`"+program+"`\n")
+				flags, _, _ = strings.Cut(flags, "\n```\n\n")
+				for _, arg := range c.Args {
+					flag, _, _ := strings.Cut(arg, "=")
+					if !regexp.MustCompile(`(?m)^ .*` + regexp.QuoteMeta(flag) + `( |$)`).MatchString(flags) {
+						t.Errorf("%s: %s: %s has no flag %s", name, part, program, flag)
+					}
+				}
+			}
+		}
+	}
+	if len(found) != len(httpPorts) {
+		t.Errorf("of the programs only %v are in the chart", found)
+	}
+}
+
 // TestChartRefuses: values that would serve strangers by mistake, or no store.
 func TestChartRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"{tls: {secret: ''}}":                            "insecure: true",
-		"{insecure: true}":                               "not allowed together",
-		"{tls: {secret: ''}, insecure: true, policy: x}": "policy needs tls.secret",
-		"{etcd: {enabled: false}}":                       "etcd.endpoints is empty",
-		"{distributors: {replicas: 4}}":                  "distributors",
-		"{assigner: {replicas: 0}}":                      "replicas",
-		"{topologySpread: Spread}":                       "topologySpread",
+		"{tls: {secret: ''}}":                                                     "insecure: true",
+		"{insecure: true}":                                                        "not allowed together",
+		"{tls: {secret: ''}, insecure: true, policy: x}":                          "policy needs tls.secret",
+		"{etcd: {enabled: false}}":                                                "etcd.endpoints is empty",
+		"{slicerproxy: {enabled: true}}":                                          "slicerproxy.rules is empty",
+		"{slicerproxy: {enabled: true, rules: x}, policy: x}":                     "an identity of its own",
+		"{slicerproxy: {enabled: true, rules: x, secret: slicer-tls}, policy: x}": "an identity of its own",
+		"{slicerproxy: {secret: x}, tls: {secret: ''}, insecure: true}":           "not allowed without tls.secret",
+		"{distributors: {replicas: 4}}":                                           "distributors",
+		"{assigner: {replicas: 0}}":                                               "replicas",
+		"{topologySpread: Spread}":                                                "topologySpread",
 	} {
 		if _, err := render(t, text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -31,6 +32,9 @@ func TestCompose(t *testing.T) {
 		}
 		if s.StopGracePeriod == nil || time.Duration(*s.StopGracePeriod) < 20*time.Second {
 			t.Errorf("%s is killed %v after SIGTERM", name, s.StopGracePeriod)
+		}
+		if port := httpPorts[part]; port != 0 && !slices.Contains(s.Command, fmt.Sprintf("--http=:%d", port)) {
+			t.Errorf("%s keeps --http to its container", name)
 		}
 		for _, port := range s.Ports {
 			if port.HostIP != "127.0.0.1" {

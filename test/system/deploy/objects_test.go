@@ -3,6 +3,7 @@ package deploy
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -35,7 +36,13 @@ var kindsOf = map[string]func() meta.Object{
 	"policy/v1 PodDisruptionBudget":           func() meta.Object { return &policy.PodDisruptionBudget{} },
 	"monitoring.coreos.com/v1 ServiceMonitor": func() meta.Object { return &monitoring.ServiceMonitor{} },
 	"monitoring.coreos.com/v1 PrometheusRule": func() meta.Object { return &monitoring.PrometheusRule{} },
+	"cert-manager.io/v1 Certificate":          func() meta.Object { return &certificate{} },
+	"cert-manager.io/v1 Issuer":               func() meta.Object { return &issuer{} },
 }
+
+// httpPorts are the ports of --http by program. Without the flag a program keeps its port to its
+// own machine.
+var httpPorts = map[string]int32{"assigner": 4711, "distributor": 4721, "backupdist": 4731, "slicerproxy": 4741}
 
 type object struct {
 	kind string
@@ -171,6 +178,11 @@ func (all objects) workload(t *testing.T, where string, s *meta.LabelSelector, p
 	c := p.Spec.Containers[0]
 	if c.ReadinessProbe == nil || c.LivenessProbe == nil {
 		t.Errorf("%s has no probes", where)
+	}
+	for _, port := range c.Ports {
+		if flag := fmt.Sprintf("--http=:%d", port.ContainerPort); httpPorts[strings.TrimPrefix(c.Command[0], "/bin/")] == port.ContainerPort && !slices.Contains(c.Args, flag) {
+			t.Errorf("%s: without %s no probe and no Prometheus reaches it", where, flag)
+		}
 	}
 	if !slices.ContainsFunc(all, func(o object) bool {
 		b, ok := o.Object.(*policy.PodDisruptionBudget)

@@ -1,10 +1,12 @@
 package deploy
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -49,6 +51,10 @@ func TestUnits(t *testing.T) {
 		start, env := command.FindSubmatch(data), environment.FindSubmatch(data)
 		if start == nil || env == nil {
 			t.Fatalf("%s starts nothing, or by no file of flags", unit)
+		}
+		flags := strings.Fields(strings.ReplaceAll(read(t, "systemd", string(env[1])), `"`, " "))
+		if port := httpPorts[filepath.Base(string(start[1]))]; port != 0 && !slices.Contains(flags, fmt.Sprintf("--http=:%d", port)) {
+			t.Errorf("%s keeps --http to its machine, where Prometheus does not scrape it", unit)
 		}
 		put(string(start[1]), nil, 0o755)
 		put("etc/slicer/"+string(env[1]), []byte(read(t, "systemd", string(env[1]))), 0o644)

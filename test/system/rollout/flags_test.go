@@ -127,7 +127,8 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// TestPorts: the ports of containers are those that programs listen on without a flag.
+// TestPorts: the ports of containers are those that programs listen on without a flag, but that
+// --http is for the machine alone then, and probes and Prometheus come from elsewhere.
 func TestPorts(t *testing.T) {
 	t.Parallel()
 	for _, o := range objects(t, "slicer.yaml") {
@@ -140,8 +141,14 @@ func TestPorts(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, p := range c.Ports {
-				flag := map[string]string{"grpc": "listen", "http": "http"}[p.Name]
-				if !regexp.MustCompile(fmt.Sprintf(`--%s .*\(default ":%d"\)`, flag, p.ContainerPort)).Match(help) {
+				flag, host := "listen", ""
+				if p.Name == "http" {
+					flag, host = "http", "localhost"
+					if !slices.Contains(c.Args, fmt.Sprintf("--http=:%d", p.ContainerPort)) {
+						t.Errorf("%s: --http does not open port %d to others", o.Metadata.Name, p.ContainerPort)
+					}
+				}
+				if !regexp.MustCompile(fmt.Sprintf(`--%s .*\(default "%s:%d"\)`, flag, host, p.ContainerPort)).Match(help) {
 					t.Errorf("%s: the port %s is %d, which is not the default of --%s", o.Metadata.Name, p.Name, p.ContainerPort, flag)
 				}
 			}

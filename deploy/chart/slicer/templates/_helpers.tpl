@@ -46,21 +46,39 @@ etcd://{{ join "," .Values.etcd.endpoints }}/{{ .Values.etcd.prefix }}
 {{- if and .Values.policy (not .Values.tls.secret) }}
 {{- fail "policy needs tls.secret, by which identities are known" }}
 {{- end }}
+{{- if and .Values.slicerproxy.enabled (not .Values.slicerproxy.rules) }}
+{{- fail "slicerproxy.rules is empty: want the text of --config's file" }}
+{{- end }}
+{{- if and .Values.slicerproxy.secret (not .Values.tls.secret) }}
+{{- fail "slicerproxy.secret is not allowed without tls.secret: Distributors serve plain text then" }}
+{{- end }}
+{{- if and .Values.slicerproxy.enabled .Values.policy (or (not .Values.slicerproxy.secret) (eq .Values.slicerproxy.secret .Values.tls.secret)) }}
+{{- fail "slicerproxy.secret is not one of its own: with a policy slicerproxy wants an identity of its own, not that of the control plane" }}
+{{- end }}
 {{- end }}
 
 {{/* Flags that all servers have. */}}
 {{- define "slicer.flags" -}}
-{{- with .Values }}
-{{- if .tls.secret }}
-- --tls-cert=/etc/slicer/tls/tls.crt
-- --tls-key=/etc/slicer/tls/tls.key
-- --tls-ca=/etc/slicer/tls/ca.crt
+{{- if .Values.tls.secret }}
+{{- include "slicer.tlsFlags" . }}
 {{- else }}
 - --insecure
 {{- end }}
-{{- if .policy }}
+{{- if .Values.policy }}
 - --policy=/etc/slicer/policy/policy.yaml
 {{- end }}
+{{ include "slicer.plainFlags" . }}
+{{- end }}
+
+{{- define "slicer.tlsFlags" }}
+- --tls-cert=/etc/slicer/tls/tls.crt
+- --tls-key=/etc/slicer/tls/tls.key
+- --tls-ca=/etc/slicer/tls/ca.crt
+{{- end }}
+
+{{/* Flags that slicerproxy has, too. */}}
+{{- define "slicer.plainFlags" -}}
+{{- with .Values }}
 {{- if .zone }}
 - --zone={{ .zone }}
 {{- end }}
