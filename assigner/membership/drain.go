@@ -40,13 +40,17 @@ func (t *Table) Drain(now time.Duration, drains map[string]uint64) {
 	}
 }
 
-// Ended says why an incarnation is known to be no more, or is empty.
+// Ended says why an incarnation is known to be no more, or is empty. One that has left may
+// only have lost its connection, and is drained still when it is back: it is known to have
+// ended when it has been away for a heartbeat timeout.
 func (t *Table) Ended(name string, incarnation uint64) string {
 	k := t.roster.lookup(name)
 	switch {
 	case k == nil && t.Listening() == "":
 		return "it is not there any more"
 	case k == nil || k.next != nil && k.next.task.Incarnation == incarnation:
+		return ""
+	case k.cur.Incarnation == incarnation && k.fate == left && t.now < k.fateAt+t.cfg.HeartbeatTimeout:
 		return ""
 	case k.cur.Incarnation == incarnation && !k.alive():
 		return "it " + k.ending()

@@ -98,6 +98,10 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 			drains[name] = s.t.roster.lookup(name).cur.Incarnation
 		}
 		s.t.Drain(s.now, drains)
+	case "ended": // why the drain of a task has ended, if it has
+		var name string
+		d.ScanArgs(t, "task", &name)
+		return s.t.Ended(name, s.t.roster.lookup(name).cur.Incarnation)
 	case "configure":
 		cfg := s.t.cfg
 		d.ScanArgs(t, "max", &cfg.MaxTasks)
