@@ -92,7 +92,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 			if c.name != suspended {
 				t.Parallel()
 			} // else the others would be suspended with it
-			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			f := &fixture{Store: s, t: t, ctx: ctx, job: fmt.Sprintf("job-%d", jobs.Add(1))}
 			f.w = f.writer()
@@ -119,7 +119,11 @@ func (f *fixture) reader() lease.ReadSession {
 // unkept opens a session that is not renewed.
 func (f *fixture) unkept(ttl time.Duration) lease.ReadSession {
 	f.t.Helper()
-	return answered(f, "OpenReader", func() (lease.ReadSession, error) { return f.Readers.OpenReader(f.ctx, ttl, f.job) })
+	return answered(f, "OpenReader", func() (lease.ReadSession, error) { return f.open(ttl) })
+}
+
+func (f *fixture) open(ttl time.Duration) (lease.ReadSession, error) {
+	return f.Readers.OpenReader(f.ctx, ttl, f.job)
 }
 
 // silent reports whether the store has not answered, though there was time to.

@@ -137,7 +137,13 @@ func (f *fixture) deadReaderRunsOut() {
 	live := f.join(0, 2)
 	f.advance(1)
 	f.eventually("the live one believes", func() bool { return all([]*lease.Job{live}, 1) })
-	f.inTime(f.TTL, func() error { return f.holds(f.unkept(f.TTL)) })
+	f.inTime(f.TTL, func() error {
+		dead, err := f.open(f.TTL)
+		if err != nil {
+			return err
+		}
+		return f.holds(dead)
+	})
 	start := time.Now()
 	if _, err := lease.Advance(f.ctx, f.w, lease.Change{Job: f.job, Token: f.token, Wanted: 2, Wait: f.TTL / 4}); err != nil {
 		f.t.Fatalf("Advance past a dead reader: %v", err)

@@ -205,8 +205,10 @@ func (f *fixture) runsOut(ttl time.Duration) {
 	})
 	var r lease.ReadSession
 	var start time.Time
-	f.inTime(ttl, func() error {
-		r = f.unkept(ttl)
+	f.inTime(ttl, func() (err error) {
+		if r, err = f.open(ttl); err != nil {
+			return err
+		}
 		if granted := r.TTL(); granted > ttl {
 			f.t.Errorf("a session of %s has %s", ttl, granted)
 		}
@@ -254,9 +256,11 @@ func (f *fixture) renewed() bool {
 	f.t.Helper()
 	var r lease.ReadSession
 	var newest time.Time // before the last renewal was sent
-	f.inTime(f.TTL, func() error {
+	f.inTime(f.TTL, func() (err error) {
 		newest = time.Now()
-		r = f.unkept(f.TTL)
+		if r, err = f.open(f.TTL); err != nil {
+			return err
+		}
 		return f.holds(r)
 	})
 	for start := newest; time.Since(start) < 2*f.TTL+f.TTL/2; time.Sleep(f.TTL / 10) {
