@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -132,7 +133,7 @@ func (m *crowdMember) until(t testing.TB, want *assignment.Assignment) {
 				}
 				return
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(waittest.Patience):
 			t.Error("the newest does not arrive")
 			return
 		}
@@ -195,7 +196,7 @@ func TestCrowd(t *testing.T) {
 	go func() { d.Close(); close(closed) }()
 	select {
 	case <-closed:
-	case <-time.After(30 * time.Second):
+	case <-time.After(waittest.Patience):
 		buf := make([]byte, 1<<20)
 		io.Copy(t.Output(), strings.NewReader(string(buf[:runtime.Stack(buf, true)])))
 		t.Fatal("Close waits for a stuck subscriber")
