@@ -142,7 +142,7 @@ func (f *fixture) deadReaderRunsOut() {
 		if err != nil {
 			return err
 		}
-		return f.holds(dead)
+		return holds(f, dead)
 	})
 	start := time.Now()
 	if _, err := lease.Advance(f.ctx, f.w, lease.Change{Job: f.job, Token: f.token, Wanted: 2, Wait: f.TTL / 4}); err != nil {

@@ -216,7 +216,7 @@ func (f *fixture) runsOut(ttl time.Duration) {
 		if err := r.KeepAlive(f.ctx); err != nil {
 			return err
 		}
-		return f.holds(r)
+		return holds(f, r)
 	})
 	f.eventually("an abandoned reader is gone", func() bool { return f.state().GuardReaders == 0 })
 	// No sooner, seen from before the last keepalive was sent.
@@ -236,7 +236,7 @@ func (f *fixture) runsOut(ttl time.Duration) {
 }
 
 // holds acquires the guard, which is of generation 1.
-func (f *fixture) holds(r lease.ReadSession) error {
+func holds(f *fixture, r lease.ReadSession) error {
 	_, ok, err := r.Acquire(f.ctx, f.job, lease.GuardClaim(1))
 	if err == nil && !ok {
 		err = errors.New("the guard is refused")
@@ -246,13 +246,13 @@ func (f *fixture) holds(r lease.ReadSession) error {
 
 func (f *fixture) keepAliveKeeps() {
 	f.boot(1)
-	for !f.renewed() { // else there was no time to
+	for !renewed(f) { // else there was no time to
 	}
 }
 
 // renewed checks that what is held lasts for more than two lease times if it is renewed more
 // often than each. It is false if that was not so, and the lease is gone.
-func (f *fixture) renewed() bool {
+func renewed(f *fixture) bool {
 	f.t.Helper()
 	var r lease.ReadSession
 	var newest time.Time // before the last renewal was sent
@@ -261,7 +261,7 @@ func (f *fixture) renewed() bool {
 		if r, err = f.open(f.TTL); err != nil {
 			return err
 		}
-		return f.holds(r)
+		return holds(f, r)
 	})
 	for start := newest; time.Since(start) < 2*f.TTL+f.TTL/2; time.Sleep(f.TTL / 10) {
 		sent := time.Now()

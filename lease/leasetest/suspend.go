@@ -20,8 +20,8 @@ func (f *fixture) suspended() {
 	holds, wants := f.reader(), f.reader()
 	f.acquire(holds, lease.GuardClaim(1), true)
 	wanted := assignment.Generation(2)
-	start, known := f.whileSuspended(wants, wanted)
-	for ; !known; start, known = f.whileSuspended(wants, wanted) {
+	start, known := whileSuspended(f, wants, wanted)
+	for ; !known; start, known = whileSuspended(f, wants, wanted) {
 		f.release(wants, lease.GuardClaim(1))
 		if f.state().Head == wanted {
 			wanted++
@@ -46,7 +46,7 @@ func (f *fixture) suspended() {
 
 // whileSuspended suspends the store, and checks that it grants nothing and changes nothing.
 // It is false if that took until the suspension may have been over, and something was.
-func (f *fixture) whileSuspended(wants lease.ReadSession, wanted assignment.Generation) (start time.Time, known bool) {
+func whileSuspended(f *fixture, wants lease.ReadSession, wanted assignment.Generation) (start time.Time, known bool) {
 	f.t.Helper()
 	start = time.Now()
 	if err := f.Suspender.Suspend(f.ctx, f.TTL); err != nil {
