@@ -254,6 +254,7 @@ func (f *fixture) keepAliveKeeps() {
 // often than each. It is false if that was not so, and the lease is gone.
 func renewed(f *fixture) bool {
 	f.t.Helper()
+	f.eventually("what was lost is not held", func() bool { return f.state().GuardReaders == 0 })
 	var r lease.ReadSession
 	var newest time.Time // before the last renewal was sent
 	f.inTime(f.TTL, func() (err error) {
