@@ -67,7 +67,9 @@ func TestDeposedWritesNothing(t *testing.T) {
 	st := &tokened{Store: backend.(*etcdstore.Store)}
 	s := newSpy(t, leases)
 	n := start(t, Config{Stores: []NamedStore{{Backend: st, Leases: s}}})
-	n.put(consistentJob())
+	cfg := consistentJob()
+	cfg.LeaseDurationMs = 20_000 // it loses the job lease by what follows alone
+	n.put(cfg)
 	d := n.attach("d1")
 	d.preferred("job", "a1")
 	d.want(&slicerv1.Want{Job: "job"})
