@@ -76,16 +76,19 @@ func join(t testing.TB, address string, h *slicerv1.Hello, stuck bool) *crowdMem
 	go func() {
 		defer close(m.ended)
 		defer cc.Close()
-		stream, err := slicerv1.NewSubscriberServiceClient(cc).Watch(ctx)
-		if err != nil {
-			return
+		// One that had no time to say or read something may be told to come again.
+		for ; ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+			stream, err := slicerv1.NewSubscriberServiceClient(cc).Watch(ctx)
+			if err != nil {
+				continue
+			}
+			stream.Send(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: h}})
+			if stuck {
+				<-ctx.Done()
+				return
+			}
+			m.follow(t, stream)
 		}
-		stream.Send(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: h}})
-		if stuck {
-			<-ctx.Done()
-			return
-		}
-		m.follow(t, stream)
 	}()
 	return m
 }
