@@ -13,6 +13,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/store/etcdstore"
 	"github.com/slicer-project/slicer/assignment/store/etcdstore/etcdtest"
 	"github.com/slicer-project/slicer/assignment/store/storetest"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -82,7 +83,7 @@ func TestCompact(t *testing.T) {
 	c := etcdtest.NewCluster(t, 1)
 	open := func() *etcdstore.Store {
 		t.Helper()
-		st, err := etcdstore.Open(ctx, etcdstore.Config{Endpoints: c.Endpoints()})
+		st, err := etcdstore.Open(ctx, etcdstore.Config{Endpoints: c.Endpoints(), RequestTimeout: waittest.Patience})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +109,7 @@ func TestCompact(t *testing.T) {
 		t.Fatal(err)
 	}
 	var u store.Usage
-	for end := time.Now().Add(30 * time.Second); u.Compacted < 20; {
+	for end := time.Now().Add(waittest.Patience); u.Compacted < 20; {
 		if time.Now().After(end) {
 			t.Fatalf("nothing is compacted: %+v", u)
 		}

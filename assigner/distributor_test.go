@@ -20,6 +20,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/lease/serve"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -41,7 +42,7 @@ const keepAll = 1024
 
 func openPebble(t testing.TB) store.Backend {
 	t.Helper()
-	st, err := pebblestore.Open(t.TempDir(), pebblestore.Config{Keep: keepAll})
+	st, err := pebblestore.Open(t.TempDir(), pebblestore.Config{Keep: keepAll, Timeout: waittest.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +295,7 @@ func (d *raw) take(m *slicerv1.AttachResponse) {
 // wait waits until what has come satisfies f, which is called with mu held.
 func (d *raw) wait(what string, f func() bool) {
 	d.t.Helper()
-	timeout := time.NewTimer(20 * time.Second)
+	timeout := time.NewTimer(waittest.Patience)
 	defer timeout.Stop()
 	for {
 		d.mu.Lock()
@@ -319,7 +320,7 @@ func (d *raw) ended() error {
 	d.t.Helper()
 	select {
 	case <-d.done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(waittest.Patience):
 		d.t.Fatal("the stream does not end")
 	}
 	return d.err

@@ -17,6 +17,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/etcdstore"
 	"github.com/slicer-project/slicer/assignment/store/etcdstore/etcdtest"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/lease"
 	etcdlease "github.com/slicer-project/slicer/lease/etcd"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -26,11 +27,13 @@ import (
 func onEtcd(t testing.TB) (store.Backend, *etcdlease.Store) {
 	t.Helper()
 	prefix := etcdtest.Prefix(t)
-	st, err := etcdstore.Open(t.Context(), etcdstore.Config{Endpoints: etcdtest.Start(t), Prefix: prefix})
+	st, err := etcdstore.Open(t.Context(), etcdstore.Config{Endpoints: etcdtest.Start(t), Prefix: prefix, RequestTimeout: waittest.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}
-	leases, err := etcdlease.Open(t.Context(), etcdlease.Config{Endpoints: etcdtest.Start(t), Prefix: prefix})
+	leases, err := waittest.Answer(lease.ErrUnavailable, func() (*etcdlease.Store, error) {
+		return etcdlease.Open(t.Context(), etcdlease.Config{Endpoints: etcdtest.Start(t), Prefix: prefix})
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +67,9 @@ func TestDeposedWritesNothing(t *testing.T) {
 	st := &tokened{Store: backend.(*etcdstore.Store)}
 	s := newSpy(t, leases)
 	n := start(t, Config{Stores: []NamedStore{{Backend: st, Leases: s}}})
-	n.put(consistentJob())
+	cfg := consistentJob()
+	cfg.LeaseDurationMs = 20_000 // it loses the job lease by what follows alone
+	n.put(cfg)
 	d := n.attach("d1")
 	d.preferred("job", "a1")
 	d.want(&slicerv1.Want{Job: "job"})
@@ -73,7 +78,7 @@ func TestDeposedWritesNothing(t *testing.T) {
 	eventually(t, "the first generation in force", func() bool { return s.inForce() == first.Generation() })
 
 	// Another takes its place, as if this one had been stopped for a while.
-	other, err := leases.OpenWriter(t.Context(), 5*time.Second)
+	other, err := waittest.Answer(lease.ErrUnavailable, func() (lease.WriteSession, error) { return leases.OpenWriter(t.Context(), lease.MaxTTL) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/etcdstore"
 	"github.com/slicer-project/slicer/assignment/store/etcdstore/etcdtest"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -59,7 +60,7 @@ func TestHammer(t *testing.T) {
 		"etcd": func(t *testing.T) (a, b, observer store.Backend) {
 			prefix := etcdtest.Prefix(t)
 			open := func() store.Backend {
-				st, err := etcdstore.Open(t.Context(), etcdstore.Config{Endpoints: etcdtest.Start(t), Prefix: prefix, Keep: keepAll})
+				st, err := etcdstore.Open(t.Context(), etcdstore.Config{Endpoints: etcdtest.Start(t), Prefix: prefix, Keep: keepAll, RequestTimeout: waittest.Patience})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -114,7 +115,7 @@ func hammer(t *testing.T, backendA, backendB, observer store.Backend) {
 	for round, began := 1, time.Now(); ; round++ {
 		<-tick.C
 		// On a machine without time for it, one may be the quicker for long.
-		if took := time.Since(began); took > *hammerFor && (p.both() || took > *hammerFor+time.Minute) {
+		if took := time.Since(began); took > *hammerFor && (p.both() || took > *hammerFor+waittest.Patience) {
 			break
 		}
 		for i, n := range nodes {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/lease"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -206,11 +207,10 @@ func consistentJob() *slicerv1.JobConfig {
 // wait waits for a condition that time or others bring about.
 func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	for range 4000 {
+	for end := time.Now().Add(waittest.Patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if f() {
 			return
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 	t.Fatalf("never: %s", what)
 }

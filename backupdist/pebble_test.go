@@ -13,6 +13,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -22,7 +23,7 @@ import (
 // wait for the others.
 func TestCrowdOnPebble(t *testing.T) {
 	const crowd, stuck, generations = 60, 10, 15
-	st, err := pebblestore.Open(t.TempDir(), pebblestore.Config{})
+	st, err := pebblestore.Open(t.TempDir(), pebblestore.Config{Timeout: waittest.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +70,7 @@ func TestCrowdOnPebble(t *testing.T) {
 		a = write(a)
 	}
 	for _, c := range last[stuck:] {
-		for deadline := time.After(30 * time.Second); ; {
+		for deadline := time.After(waittest.Patience); ; {
 			select {
 			case got := <-c:
 				if got.Generation() != a.Generation() {
@@ -88,7 +89,7 @@ func TestCrowdOnPebble(t *testing.T) {
 	go func() { s.Close(); close(closed) }()
 	select {
 	case <-closed:
-	case <-time.After(30 * time.Second):
+	case <-time.After(waittest.Patience):
 		t.Error("Close waits for a subscriber that does not read")
 	}
 }

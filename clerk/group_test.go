@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/test/slicertest"
@@ -222,7 +223,7 @@ func TestGatherOverAMove(t *testing.T) {
 	}
 	c := env.Clerk(clerk.Config{Job: "job", ClientID: "frontend"})
 	keys := numbered(1000)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience)
 	defer cancel()
 	ask := func(task assignment.Task, keys []string) (map[string]string, []string) {
 		return servers[task.Name].ask(keys)

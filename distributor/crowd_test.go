@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -75,16 +76,19 @@ func join(t testing.TB, address string, h *slicerv1.Hello, stuck bool) *crowdMem
 	go func() {
 		defer close(m.ended)
 		defer cc.Close()
-		stream, err := slicerv1.NewSubscriberServiceClient(cc).Watch(ctx)
-		if err != nil {
-			return
+		// One that had no time to say or read something may be told to come again.
+		for ; ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+			stream, err := slicerv1.NewSubscriberServiceClient(cc).Watch(ctx)
+			if err != nil {
+				continue
+			}
+			stream.Send(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: h}})
+			if stuck {
+				<-ctx.Done()
+				return
+			}
+			m.follow(t, stream)
 		}
-		stream.Send(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: h}})
-		if stuck {
-			<-ctx.Done()
-			return
-		}
-		m.follow(t, stream)
 	}()
 	return m
 }
@@ -132,7 +136,7 @@ func (m *crowdMember) until(t testing.TB, want *assignment.Assignment) {
 				}
 				return
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(waittest.Patience):
 			t.Error("the newest does not arrive")
 			return
 		}
@@ -195,7 +199,7 @@ func TestCrowd(t *testing.T) {
 	go func() { d.Close(); close(closed) }()
 	select {
 	case <-closed:
-	case <-time.After(30 * time.Second):
+	case <-time.After(waittest.Patience):
 		buf := make([]byte, 1<<20)
 		io.Copy(t.Output(), strings.NewReader(string(buf[:runtime.Stack(buf, true)])))
 		t.Fatal("Close waits for a stuck subscriber")

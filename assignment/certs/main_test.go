@@ -23,7 +23,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // limit bounds every wait; nothing is asserted on it.
-const limit = 30 * time.Second
+const limit = 3 * time.Minute
 
 // logged is a log that can be read while it is written.
 type logged struct {

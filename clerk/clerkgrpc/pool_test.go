@@ -320,13 +320,14 @@ func TestFailingReplica(t *testing.T) {
 			if kind == policy.RoundRobin {
 				few = .5
 			}
-			near("at first", share(500, time.Millisecond), .5)
+			// Of 1,000 a share's standard deviation is .016, and .1 is six of them.
+			near("at first", share(1000, time.Millisecond), .5)
 			broken.Store(true)
 			share(500, time.Millisecond)
-			near("when it has failed for half a second", share(500, time.Millisecond), few)
+			near("when it has failed for half a second", share(1000, time.Millisecond), few)
 			broken.Store(false)
 			share(2000, 10*time.Millisecond)
-			near("when it has recovered", share(500, time.Millisecond), .5)
+			near("when it has recovered", share(1000, time.Millisecond), .5)
 		})
 	}
 }
@@ -420,7 +421,7 @@ func TestWeighted(t *testing.T) {
 			}))
 		}
 		b.put(tasks, []uint32{0, 1})
-		const asked = 1000 // a share's standard deviation is .016
+		const asked = 2000 // a share's standard deviation is .011, and .08 is seven of them
 		share := func(n int) float64 {
 			a := 0.
 			for range n {

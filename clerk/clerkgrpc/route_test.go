@@ -17,6 +17,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/subscriber/subscribertest"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/loadbalance/policy"
 	"github.com/slicer-project/slicer/test/examples/greeter/hello"
@@ -297,7 +298,7 @@ func TestBadConfigs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(clerk.WithKey(t.Context(), "k"), limit)
+		ctx, cancel := context.WithTimeout(clerk.WithKey(t.Context(), "k"), waittest.Patience)
 		if _, err = hello.NewGreeterClient(conn).SayHello(ctx, wrapperspb.String("")); err == nil || ctx.Err() != nil {
 			t.Errorf("%s: %v", target, err)
 		}

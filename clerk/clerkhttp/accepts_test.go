@@ -133,7 +133,7 @@ func TestStockOwners(t *testing.T) {
 			j.task("a").answers(s.serve)
 			flood(t, tr, "", 5*time.Second)
 			s.refused = 0
-			if held := flood(t, tr, "", 20*time.Second); held > 0 || s.refused > 60 || s.refused+s.served < 10 {
+			if held := flood(t, tr, "", 20*time.Second); held > 0 || s.refused > 60 || s.refused+s.served < 2 { // about 22, with a standard deviation of 3
 				t.Errorf("%+v: of 4000 requests %d were not sent and %d refused, %d served by the one that refuses", c, held, s.refused, s.served)
 			}
 			j.stop(tr)

@@ -1,11 +1,11 @@
 package etcdlease_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment/store/etcdstore/etcdtest"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/lease"
 	etcdlease "github.com/slicer-project/slicer/lease/etcd"
 	"github.com/slicer-project/slicer/lease/leasetest"
@@ -18,20 +18,16 @@ func open(t *testing.T) *etcdlease.Store {
 	return openAt(t, etcdlease.Config{Endpoints: etcdtest.Start(t), Prefix: etcdtest.Prefix(t)})
 }
 
-// openAt tries again for a minute, as an assigner does for as long as it takes: a member
-// that is slow to tell its version is taken for one that is down.
+// openAt tries again, as an assigner does for as long as it takes: a member that is slow to
+// tell its version is taken for one that is down.
 func openAt(t *testing.T, cfg etcdlease.Config) *etcdlease.Store {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; {
-		st, err := etcdlease.Open(t.Context(), cfg)
-		if err == nil {
-			t.Cleanup(func() { st.Close() })
-			return st
-		}
-		if !errors.Is(err, lease.ErrUnavailable) || time.Now().After(end) {
-			t.Fatal(err)
-		}
+	st, err := waittest.Answer(lease.ErrUnavailable, func() (*etcdlease.Store, error) { return etcdlease.Open(t.Context(), cfg) })
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() { st.Close() })
+	return st
 }
 
 func TestConformance(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment/store/etcdstore/etcdtest"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/lease"
 	etcdlease "github.com/slicer-project/slicer/lease/etcd"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -29,11 +30,7 @@ func TestKeepAliveNoticesThatEtcdWentBack(t *testing.T) {
 			cluster := etcdtest.NewCluster(t, 1)
 			restored := cluster.Another(t)
 			relay := etcdtest.NewRelay(t, cluster.Endpoints()[0])
-			st, err := etcdlease.Open(t.Context(), etcdlease.Config{Endpoints: []string{relay.Address()}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer st.Close()
+			st := openAt(t, etcdlease.Config{Endpoints: []string{relay.Address()}})
 			booted(t, st)
 			session := openReader(t, st)
 
@@ -46,7 +43,7 @@ func TestKeepAliveNoticesThatEtcdWentBack(t *testing.T) {
 			if !c.holds {
 				holder = openReader(t, st)
 			}
-			err = patiently(t, func(ctx context.Context) error {
+			err := patiently(t, func(ctx context.Context) error {
 				_, ok, err := holder.Acquire(ctx, "job", lease.GuardClaim(1))
 				if err == nil && !ok {
 					err = errors.New("refused")
@@ -56,7 +53,7 @@ func TestKeepAliveNoticesThatEtcdWentBack(t *testing.T) {
 			if err != nil {
 				t.Fatalf("Acquire: %v", err)
 			}
-			if err := session.KeepAlive(t.Context()); err != nil {
+			if err := patiently(t, session.KeepAlive); err != nil {
 				t.Fatalf("KeepAlive before it went back: %v", err)
 			}
 
@@ -76,13 +73,8 @@ func TestKeepAliveNoticesThatEtcdWentBack(t *testing.T) {
 // another client has taken the session's lease away and granted its number anew.
 func TestShorterRenewalDoesNotCount(t *testing.T) {
 	cluster := etcdtest.NewCluster(t, 1)
-	st, err := etcdlease.Open(t.Context(), etcdlease.Config{Endpoints: cluster.Endpoints()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer st.Close()
-	session := openReader(t, st)
-	if err := session.KeepAlive(t.Context()); err != nil {
+	session := openReader(t, openAt(t, etcdlease.Config{Endpoints: cluster.Endpoints()}))
+	if err := patiently(t, session.KeepAlive); err != nil {
 		t.Fatalf("KeepAlive: %v", err)
 	}
 	cl := etcdtest.Client(t, cluster)
@@ -101,17 +93,23 @@ func TestShorterRenewalDoesNotCount(t *testing.T) {
 // booted brings generation 1 of a job in force.
 func booted(t *testing.T, st *etcdlease.Store) {
 	t.Helper()
-	w, err := st.OpenWriter(t.Context(), lease.MaxTTL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := w.Lead(t.Context(), "job")
-	if err != nil {
-		t.Fatal(err)
-	}
+	w, token := lead(t, st)
 	if _, err := lease.Advance(t.Context(), w, lease.Change{Job: "job", Token: token, Wanted: 1}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// lead opens an assigner's session, which leads a job.
+func lead(t *testing.T, st *etcdlease.Store) (w lease.WriteSession, token lease.Token) {
+	t.Helper()
+	err := patiently(t, func(ctx context.Context) (err error) { w, err = st.OpenWriter(ctx, lease.MaxTTL); return err })
+	if err == nil {
+		err = patiently(t, func(ctx context.Context) (err error) { token, err = w.Lead(ctx, "job"); return err })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w, token
 }
 
 func openReader(t *testing.T, st *etcdlease.Store) (session lease.ReadSession) {
@@ -130,7 +128,7 @@ func openReader(t *testing.T, st *etcdlease.Store) (session lease.ReadSession) {
 // returns what it says.
 func patiently(t *testing.T, try func(ctx context.Context) error) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience)
 	defer cancel()
 	for {
 		if err := try(ctx); !errors.Is(err, lease.ErrUnavailable) {

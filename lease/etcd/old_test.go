@@ -86,14 +86,7 @@ func TestMemberDies(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.NewCluster(t, 3)
 	st := openAt(t, etcdlease.Config{Endpoints: cluster.Endpoints()})
-	w, err := st.OpenWriter(t.Context(), lease.MaxTTL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := w.Lead(t.Context(), "job")
-	if err != nil {
-		t.Fatal(err)
-	}
+	w, token := lead(t, st)
 	change := lease.Change{Job: "job", Token: token, Wanted: 1}
 	if _, err := lease.Advance(t.Context(), w, change); err != nil {
 		t.Fatal(err)

@@ -42,13 +42,10 @@ func TestFirstAnswerOfAnEtcdThatWentBack(t *testing.T) {
 			restored := cluster.Another(t)
 			relay := etcdtest.NewRelay(t, cluster.Endpoints()[0])
 			open := func() client {
-				st, err := etcdlease.Open(t.Context(), etcdlease.Config{Endpoints: []string{relay.Address()}})
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { st.Close() })
+				st := openAt(t, etcdlease.Config{Endpoints: []string{relay.Address()}})
 				c := client{st: st, reader: openReader(t, st)}
-				if c.writer, err = st.OpenWriter(t.Context(), lease.MaxTTL); err != nil {
+				err := patiently(t, func(ctx context.Context) (err error) { c.writer, err = st.OpenWriter(ctx, lease.MaxTTL); return err })
+				if err != nil {
 					t.Fatal(err)
 				}
 				if c.watcher, err = c.reader.Watch(t.Context(), "job"); err != nil {
@@ -58,7 +55,8 @@ func TestFirstAnswerOfAnEtcdThatWentBack(t *testing.T) {
 				return c
 			}
 			leader := open().writer
-			token, err := leader.Lead(t.Context(), "job")
+			var token lease.Token
+			err := patiently(t, func(ctx context.Context) (err error) { token, err = leader.Lead(ctx, "job"); return err })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -124,11 +122,7 @@ func TestFirstAnswerOfAnEtcdThatWentBack(t *testing.T) {
 func TestCompactionEndsNoSession(t *testing.T) {
 	cluster := etcdtest.NewCluster(t, 1)
 	relay := etcdtest.NewRelay(t, cluster.Endpoints()[0])
-	st, err := etcdlease.Open(t.Context(), etcdlease.Config{Endpoints: []string{relay.Address()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { st.Close() })
+	st := openAt(t, etcdlease.Config{Endpoints: []string{relay.Address()}})
 	booted(t, st)
 	session := openReader(t, st)
 	if _, ok, err := session.Acquire(t.Context(), "job", lease.GuardClaim(1)); err != nil || !ok {
@@ -140,7 +134,7 @@ func TestCompactionEndsNoSession(t *testing.T) {
 		}
 	}
 	compact(t, cluster)
-	if err := session.KeepAlive(t.Context()); err != nil {
+	if err := patiently(t, session.KeepAlive); err != nil {
 		t.Fatal(err)
 	}
 	relay.Target("")

@@ -76,7 +76,7 @@ func TestStoreGoesBackInAllWays(t *testing.T) {
 			if !c.forced { // members are stopped one by one, which is to be quick
 				t.Parallel()
 			}
-			c.test(t, 5*time.Second)
+			c.test(t, 5*time.Second, 10*time.Second)
 		})
 	}
 }

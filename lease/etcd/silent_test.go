@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment/store/etcdstore/etcdtest"
+	"github.com/slicer-project/slicer/assignment/waittest"
+	"github.com/slicer-project/slicer/lease"
 )
 
 // silent is a member that takes connections and never says anything, as one whose machine
@@ -39,7 +41,8 @@ func silent(t *testing.T) (endpoint string) {
 }
 
 func storeAt(t *testing.T, endpoints ...string) *Store {
-	s, err := Open(t.Context(), Config{Endpoints: etcdtest.Start(t), Prefix: etcdtest.Prefix(t)})
+	cfg := Config{Endpoints: etcdtest.Start(t), Prefix: etcdtest.Prefix(t)}
+	s, err := waittest.Answer(lease.ErrUnavailable, func() (*Store, error) { return Open(t.Context(), cfg) })
 	if err != nil {
 		t.Fatal(err)
 	}

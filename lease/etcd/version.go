@@ -18,12 +18,12 @@ var ErrVersion = errors.New("etcd is too old for consistent mode")
 var least = [3]int{3, 5, 13}
 
 // checkVersions asks every member that it has not heard of yet.
-func (s *Store) checkVersions(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+func (s *Store) checkVersions(outer context.Context) error {
+	ctx, cancel := context.WithTimeout(outer, 5*time.Second)
 	defer cancel()
 	members, err := s.client.MemberList(ctx)
 	if err != nil {
-		return explain(ctx, err)
+		return explain(outer, err)
 	}
 	var silent error
 	known := 0

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/slicer-project/slicer/assignment/store/etcdstore/etcdtest"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/lease"
 	etcdlease "github.com/slicer-project/slicer/lease/etcd"
 	"github.com/slicer-project/slicer/lease/front"
@@ -61,7 +62,7 @@ func newBed(t *testing.T, endpoints []string, fronts int) *bed {
 
 func (b *bed) open() *etcdlease.Store {
 	b.t.Helper()
-	st, err := etcdlease.Open(b.t.Context(), b.cfg)
+	st, err := waittest.Answer(lease.ErrUnavailable, func() (*etcdlease.Store, error) { return etcdlease.Open(b.t.Context(), b.cfg) })
 	if err != nil {
 		b.t.Fatal(err)
 	}

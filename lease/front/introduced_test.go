@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment/store/etcdstore/etcdtest"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/lease/front"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -20,7 +21,7 @@ import (
 func TestClaimDuringARenewalCounts(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, etcdtest.Start(t), 2)
-	b.limit = 3 * time.Second
+	b.limit = 10 * time.Second
 	f := newFleet(t, b.direct, lease.MaxTTL)
 	f.advance(1)
 	first, second := slicerv1.NewLeaseServiceClient(dial(t, b.fronts[0].addr)), slicerv1.NewLeaseServiceClient(dial(t, b.fronts[1].addr))
@@ -54,12 +55,12 @@ func TestClaimDuringARenewalCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience)
 	defer cancel()
 	over := make(chan error, 1)
 	go func() {
 		for {
-			if _, err := second.RenewSession(ctx, renew); err != nil {
+			if err := inTime(func() error { _, err := second.RenewSession(ctx, renew); return err }); err != nil {
 				over <- err
 				return
 			}
@@ -99,7 +100,7 @@ func TestSessionOutlivesAJob(t *testing.T) {
 	}
 	deleted.Store(true)
 	restart()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience)
 	defer cancel()
 	for err = s.KeepAlive(ctx); err != nil && ctx.Err() == nil; err = s.KeepAlive(ctx) {
 		time.Sleep(10 * time.Millisecond)

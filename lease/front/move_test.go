@@ -8,6 +8,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store/etcdstore/etcdtest"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/lease/remote"
 )
@@ -102,7 +103,7 @@ func TestMovedSessionNoticesThatEtcdWentBack(t *testing.T) {
 			f := newFleet(t, b.direct, lease.MaxTTL)
 			f.advance(1)
 			first := remoteTo(t, b.fronts[0])
-			session, err := first.OpenReader(t.Context(), lease.MaxTTL, "job")
+			session, err := waittest.Answer(lease.ErrUnavailable, func() (lease.ReadSession, error) { return first.OpenReader(t.Context(), lease.MaxTTL, "job") })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -176,7 +177,8 @@ func TestFrontNoticesThatEtcdWentBack(t *testing.T) {
 	b := newBed(t, []string{relay.Address()}, 1)
 	f := newFleet(t, b.direct, lease.MaxTTL)
 	f.advance(1)
-	session, err := b.readers().OpenReader(t.Context(), lease.MaxTTL, "job")
+	readers := b.readers()
+	session, err := waittest.Answer(lease.ErrUnavailable, func() (lease.ReadSession, error) { return readers.OpenReader(t.Context(), lease.MaxTTL, "job") })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +226,7 @@ func must(t *testing.T, what string, do func(ctx context.Context) error) {
 // returns what it says.
 func patiently(t *testing.T, try func(ctx context.Context) error) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience)
 	defer cancel()
 	for {
 		call, end := context.WithTimeout(ctx, 10*time.Second)

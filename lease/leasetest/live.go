@@ -73,7 +73,7 @@ func (f *fixture) readersFollowChanges() {
 // join makes the i-th of n tasks take part in the job.
 func (f *fixture) join(i, n int) *lease.Job {
 	f.t.Helper()
-	r, err := lease.NewReader(lease.Config{Readers: f.Readers, TTL: f.TTL})
+	r, err := lease.NewReader(lease.Config{Readers: f.Readers, TTL: 5 * f.TTL})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -136,13 +136,16 @@ func (f *fixture) look(parts []*lease.Job) {
 func (f *fixture) deadReaderRunsOut() {
 	live := f.join(0, 2)
 	f.advance(1)
-	dead := f.unkept(f.TTL)
-	f.acquire(dead, lease.GuardClaim(1), true)
 	f.eventually("the live one believes", func() bool { return all([]*lease.Job{live}, 1) })
+	f.inTime(f.TTL, func() error {
+		dead, err := f.open(f.TTL)
+		if err != nil {
+			return err
+		}
+		return holds(f, dead)
+	})
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(f.ctx, 10*f.TTL)
-	defer cancel()
-	if _, err := lease.Advance(ctx, f.w, lease.Change{Job: f.job, Token: f.token, Wanted: 2, Wait: f.TTL / 4}); err != nil {
+	if _, err := lease.Advance(f.ctx, f.w, lease.Change{Job: f.job, Token: f.token, Wanted: 2, Wait: f.TTL / 4}); err != nil {
 		f.t.Fatalf("Advance past a dead reader: %v", err)
 	}
 	f.t.Logf("a dead reader has held up a change for %s, the lease time is %s", time.Since(start).Round(time.Millisecond), f.TTL)

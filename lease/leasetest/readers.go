@@ -2,9 +2,11 @@ package leasetest
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/lease"
 )
 
@@ -108,24 +110,33 @@ func (f *fixture) watchTellsBothInOrder() {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	defer w.Close()
-	if seen, err := w.Next(f.ctx); err != nil || seen.Guard != (lease.Guard{}) {
+	defer func() { w.Close() }()
+	next := func() (seen lease.Seen, err error) {
+		for seen, err = w.Next(f.ctx); f.silent(err); seen, err = w.Next(f.ctx) {
+			w.Close()
+			if w, err = r.Watch(f.ctx, f.job); err != nil {
+				break
+			}
+		}
+		return seen, err
+	}
+	if seen, err := next(); err != nil || seen.Guard != (lease.Guard{}) {
 		f.t.Fatalf("first Next: %+v, %v", seen, err)
 	}
 	go func() {
-		for wanted, steps := 1, 0; steps < 9; steps++ {
+		for wanted := assignment.Generation(1); ; {
 			st, err := f.w.State(f.ctx, f.job)
-			if err != nil {
-				return
-			}
 			if st.Guard.Open {
 				wanted = 2
 			}
-			s := lease.Next(st, 1)
-			if wanted == 2 {
-				s = lease.Next(st, 2)
+			s := lease.Next(st, wanted)
+			if err == nil && s.Kind == lease.Idle {
+				return
 			}
-			if f.w.Commit(f.ctx, f.job, f.token, st, s) != nil {
+			if err == nil {
+				err = f.w.Commit(f.ctx, f.job, f.token, st, s)
+			}
+			if err != nil && !f.silent(err) && !errors.Is(err, lease.ErrChanged) {
 				return
 			}
 		}
@@ -142,7 +153,7 @@ func (f *fixture) watchTellsBothInOrder() {
 	}
 	at, revision := 0, int64(0)
 	for at < len(order)-1 {
-		seen, err := w.Next(f.ctx)
+		seen, err := next()
 		if err != nil {
 			f.t.Fatalf("Next: %v", err)
 		}
@@ -162,7 +173,7 @@ func (f *fixture) watchTellsBothInOrder() {
 
 func (f *fixture) closeReleases() {
 	f.boot(1)
-	r := f.unkept(f.TTL)
+	r := f.unkept(kept)
 	f.acquire(r, lease.GuardClaim(1), true)
 	if err := r.Close(f.ctx); err != nil {
 		f.t.Fatalf("Close: %v", err)
@@ -184,29 +195,35 @@ func (f *fixture) fractionRunsOut() { f.runsOut(f.TTL + f.TTL/3) }
 // TTL says.
 func (f *fixture) runsOut(ttl time.Duration) {
 	f.boot(1)
-	r := f.unkept(ttl)
-	if granted := r.TTL(); granted > ttl {
-		f.t.Errorf("a session of %s has %s", ttl, granted)
-	}
-	w, err := f.Writers.OpenWriter(f.ctx, ttl)
-	if err != nil {
-		f.t.Fatal(err)
-	}
 	other := f.job + "-other"
-	if _, err := w.Lead(f.ctx, other); err != nil {
-		f.t.Fatal(err)
-	}
-	start := time.Now()
-	if err := r.KeepAlive(f.ctx); err != nil {
-		f.t.Fatal(err)
-	}
-	f.acquire(r, lease.GuardClaim(1), true)
+	f.inTime(ttl, func() error {
+		w, err := f.Writers.OpenWriter(f.ctx, ttl)
+		if err == nil {
+			_, err = w.Lead(f.ctx, other)
+		}
+		return err
+	})
+	var r lease.ReadSession
+	var start time.Time
+	f.inTime(ttl, func() (err error) {
+		if r, err = f.open(ttl); err != nil {
+			return err
+		}
+		if granted := r.TTL(); granted > ttl {
+			f.t.Errorf("a session of %s has %s", ttl, granted)
+		}
+		start = time.Now()
+		if err := r.KeepAlive(f.ctx); err != nil {
+			return err
+		}
+		return holds(f, r)
+	})
 	f.eventually("an abandoned reader is gone", func() bool { return f.state().GuardReaders == 0 })
 	// No sooner, seen from before the last keepalive was sent.
 	if took := time.Since(start); took < r.TTL() {
 		f.t.Errorf("a lease of %s was gone after %s", r.TTL(), took)
 	}
-	_, _, err = r.Acquire(f.ctx, f.job, lease.GuardClaim(1))
+	_, _, err := r.Acquire(f.ctx, f.job, lease.GuardClaim(1))
 	f.wantError("Acquire under a lease that has run out", err, lease.ErrLost)
 	f.wantError("KeepAlive of a lease that has run out", r.KeepAlive(f.ctx), lease.ErrLost)
 	if n := f.state().GuardReaders; n != 0 {
@@ -218,13 +235,48 @@ func (f *fixture) runsOut(ttl time.Duration) {
 	})
 }
 
+// holds acquires the guard, which is of generation 1.
+func holds(f *fixture, r lease.ReadSession) error {
+	_, ok, err := r.Acquire(f.ctx, f.job, lease.GuardClaim(1))
+	if err == nil && !ok {
+		err = errors.New("the guard is refused")
+	}
+	return err
+}
+
 func (f *fixture) keepAliveKeeps() {
 	f.boot(1)
-	r := f.reader()
-	f.acquire(r, lease.GuardClaim(1), true)
-	for start := time.Now(); time.Since(start) < 2*f.TTL+f.TTL/2; time.Sleep(f.TTL / 10) {
-		if n := f.state().GuardReaders; n != 1 {
-			f.t.Fatalf("%d readers %s after the first, which is kept alive", n, time.Since(start))
+	for !renewed(f) { // else there was no time to
+	}
+}
+
+// renewed checks that what is held lasts for more than two lease times if it is renewed more
+// often than each. It is false if that was not so, and the lease is gone.
+func renewed(f *fixture) bool {
+	f.t.Helper()
+	f.eventually("what was lost is not held", func() bool { return f.state().GuardReaders == 0 })
+	var r lease.ReadSession
+	var newest time.Time // before the last renewal was sent
+	f.inTime(f.TTL, func() (err error) {
+		newest = time.Now()
+		if r, err = f.open(f.TTL); err != nil {
+			return err
+		}
+		return holds(f, r)
+	})
+	for start := newest; time.Since(start) < 2*f.TTL+f.TTL/2; time.Sleep(f.TTL / 10) {
+		sent := time.Now()
+		err := r.KeepAlive(f.ctx)
+		if err == nil {
+			newest = sent
+		}
+		n := f.state().GuardReaders
+		switch gone := n != 1 || errors.Is(err, lease.ErrLost); {
+		case gone && time.Since(newest) < f.TTL:
+			f.t.Fatalf("%d readers %s after the first, which is kept alive: %v", n, time.Since(start), err)
+		case gone:
+			return false
 		}
 	}
+	return true
 }

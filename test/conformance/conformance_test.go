@@ -2,6 +2,7 @@ package main
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/test/conformance/planted"
 	"github.com/slicer-project/slicer/test/conformance/suite"
 )
@@ -56,16 +58,33 @@ func checksOf(role suite.Role) []suite.Check {
 // wantPassed expects all checks to be passed, but for those that an implementation has not what
 // they need for.
 func wantPassed(t *testing.T, s subject, without ...string) {
-	for _, r := range s.run(t, checksOf(s.role)) {
-		want := suite.Passed
-		if slices.Contains(without, r.Check) {
-			want = suite.Skipped
+	checks := checksOf(s.role)
+	for tries := 1; len(checks) > 0; tries++ {
+		stop := waittest.Starving()
+		results := s.run(t, checks)
+		starved := stop()
+		var again []suite.Check
+		for i, r := range results {
+			want := suite.Passed
+			if slices.Contains(without, r.Check) {
+				want = suite.Skipped
+			}
+			switch text := fmt.Sprintf("want %s: %s\n%s", want, r.Line(), strings.Join(r.Trace, "\n")); {
+			case r.Outcome == want:
+			case starved > tooLong && tries < 5: // it measures a program by the clock
+				t.Logf("once more, since the machine did not run this for %s: %s", starved, text)
+				again = append(again, checks[i])
+			default:
+				t.Error(text)
+			}
 		}
-		if r.Outcome != want {
-			t.Errorf("want %s: %s\n%s", want, r.Line(), strings.Join(r.Trace, "\n"))
-		}
+		checks = again
 	}
 }
+
+// tooLong is for how long a machine may keep checks from running, of which the most exact count
+// tenths of a second.
+const tooLong = 100 * time.Millisecond
 
 // TestOurs runs all checks against this repository's slicelet and clerk, which have everything.
 func TestOurs(t *testing.T) {

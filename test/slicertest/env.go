@@ -26,7 +26,7 @@ import (
 const distributor = "192.0.2.1:4720"
 
 // patience bounds each wait. In a bubble it is virtual time.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // Env is a control plane in the test's process, and a network. All methods are safe for concurrent
 // use.

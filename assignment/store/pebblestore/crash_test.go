@@ -15,6 +15,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/seedtest"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/storetest"
+	"github.com/slicer-project/slicer/assignment/waittest"
 )
 
 // held is what a store with one job holds.
@@ -79,7 +80,7 @@ func TestCrash(t *testing.T) {
 		return nil
 	}))
 	open := func() *Store {
-		s, err := Open("store", Config{Keep: 4, fs: fs})
+		s, err := Open("store", Config{Keep: 4, fs: fs, Timeout: waittest.Patience})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +136,7 @@ func TestCrash(t *testing.T) {
 
 // recover opens the disk after the crash, looks, and writes on.
 func (c *crash) recover(ctx context.Context, rng *rand.Rand) error {
-	s, err := Open("store", Config{Keep: 4, fs: c.fs})
+	s, err := Open("store", Config{Keep: 4, fs: c.fs, Timeout: waittest.Patience})
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/seedtest"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/storetest"
+	"github.com/slicer-project/slicer/assignment/waittest"
 )
 
 // TestDamagedFiles flips bits in the files below the records: a store either
@@ -28,7 +29,7 @@ func TestDamagedFiles(t *testing.T) {
 	seed := seedtest.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 3))
 	disk := vfs.NewCrashableMem()
-	s, err := Open("store", Config{fs: disk})
+	s, err := Open("store", Config{fs: disk, Timeout: waittest.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +139,7 @@ func truncate(t *testing.T, fs *vfs.MemFS, name string) {
 
 func lookAt(ctx context.Context, t *testing.T, name string, fs *vfs.MemFS, all []*assignment.Assignment) string {
 	t.Helper()
-	s, err := Open("store", Config{fs: fs})
+	s, err := Open("store", Config{fs: fs, Timeout: waittest.Patience})
 	if err != nil {
 		if !strings.Contains(err.Error(), "open store directory store") {
 			t.Errorf("%s: error %v does not name the directory", name, err)

@@ -15,10 +15,11 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/assignment/waittest"
 )
 
 // limit bounds every wait; nothing is asserted on it.
-const limit = 30 * time.Second
+const limit = waittest.Patience
 
 // unflushed is the disk of a store whose process has died: what it wrote last is
 // in its log alone, and the next one to open it writes that into a table.

@@ -10,6 +10,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/storetest"
+	"github.com/slicer-project/slicer/assignment/waittest"
 )
 
 func wantLeases(t *testing.T, s *Store, want map[string]string) {
@@ -31,7 +32,7 @@ func wantLeases(t *testing.T, s *Store, want map[string]string) {
 // outlives the job.
 func TestLeases(t *testing.T) {
 	disk := vfs.NewCrashableMem()
-	s, err := Open("store", Config{fs: disk})
+	s, err := Open("store", Config{fs: disk, Timeout: waittest.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func TestLeases(t *testing.T) {
 	if err := s.Leases().Put(t.Context(), nil); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("put after Close: %v", err)
 	}
-	again, err := Open("store", Config{fs: crashed})
+	again, err := Open("store", Config{fs: crashed, Timeout: waittest.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +82,7 @@ func TestLeases(t *testing.T) {
 func TestDamagedLease(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s, err := Open(dir, Config{})
+	s, err := Open(dir, roomy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +118,7 @@ func TestDamagedLease(t *testing.T) {
 		if err := r.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if s, err = Open(dir, Config{}); err != nil {
+		if s, err = Open(dir, roomy); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Leases().Load(t.Context()); !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), "lease/job/a/guard") {

@@ -51,10 +51,11 @@ func TestSlowDisk(t *testing.T) {
 	if err := within(t, done); err != nil {
 		t.Errorf("with an hour: %v", err)
 	}
-	if err := put(t.Context(), "3"); err != nil {
+	// The machine itself may be slower than Config.Timeout.
+	if err := put(patient, "3"); err != nil {
 		t.Errorf("after it: %v", err)
 	}
-	if got, err := s.Leases().Load(t.Context()); err != nil || string(got["lease/job/a/head"]) != "3" {
+	if got, err := s.Leases().Load(patient); err != nil || string(got["lease/job/a/head"]) != "3" {
 		t.Errorf("stored: %q, %v", got, err)
 	}
 }

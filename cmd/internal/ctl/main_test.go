@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 }
 
 // limit bounds every wait of these tests; nothing is asserted on it.
-const limit = 30 * time.Second
+const limit = 2 * time.Minute
 
 // world is a real control plane with slicerctl in front of it.
 type world struct {
@@ -52,7 +52,7 @@ func listen(t *testing.T) net.Listener {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	db, err := pebblestore.Open(t.TempDir(), pebblestore.Config{})
+	db, err := pebblestore.Open(t.TempDir(), pebblestore.Config{Timeout: waittest.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ type result struct {
 // ctlAt runs slicerctl against a server, with a standard input.
 func (w *world) ctlAt(server, in string, args ...string) result {
 	var out, errs bytes.Buffer
-	code := run.Execute(context.Background(), ctl.New(), append([]string{"--server", server}, args...), strings.NewReader(in), &out, &errs)
+	code := run.Execute(context.Background(), ctl.New(), append([]string{"--server", server, "--timeout", limit.String()}, args...), strings.NewReader(in), &out, &errs)
 	r := result{code: code, out: out.String(), errs: errs.String()}
 	if line := "slicerctl: server " + server + "\n"; strings.HasPrefix(r.errs, line) {
 		r.told, r.errs = line, r.errs[len(line):]

@@ -20,6 +20,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/access/accesstest"
 	"github.com/slicer-project/slicer/assignment/certs"
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/cmd/internal/ctl"
 	"github.com/slicer-project/slicer/cmd/internal/plane"
 	"github.com/slicer-project/slicer/cmd/internal/run"
@@ -36,7 +37,7 @@ type guarded struct {
 
 func newGuarded(t *testing.T, policy string) *guarded {
 	t.Helper()
-	db, err := pebblestore.Open(t.TempDir(), pebblestore.Config{})
+	db, err := pebblestore.Open(t.TempDir(), pebblestore.Config{Timeout: waittest.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}

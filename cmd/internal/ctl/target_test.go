@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/cmd/internal/ctl"
 	"github.com/slicer-project/slicer/cmd/internal/plane"
 	"github.com/slicer-project/slicer/cmd/internal/run"
@@ -79,7 +80,7 @@ func TestContextTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		db, err := pebblestore.Open(t.TempDir(), pebblestore.Config{})
+		db, err := pebblestore.Open(t.TempDir(), pebblestore.Config{Timeout: waittest.Patience})
 		if err != nil {
 			t.Fatal(err)
 		}

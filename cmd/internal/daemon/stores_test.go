@@ -102,12 +102,12 @@ func TestFateShared(t *testing.T) {
 	}
 	until(t, "lists leave out what is down", func() bool { return list(distributor["listen"]) == "[here] without [eu]" })
 	for job, want := range map[string]string{"there": "store eu does not answer", "nowhere": "store eu"} {
-		code, out, errs := runtest.Execute(ctl.New(), "--server", distributor["listen"], "status", job)
+		code, out, errs := runtest.Execute(ctl.New(), "--server", distributor["listen"], "--timeout", limit.String(), "status", job)
 		if code != 7 || !strings.Contains(out, "\n"+job+": ") || !strings.Contains(out[strings.Index(out, "\n"+job+": "):], want) {
 			t.Errorf("status of job %s while a store is down: exit %d\n%s%s", job, code, out, errs)
 		}
 	}
-	if code, out, _ := runtest.Execute(ctl.New(), "--server", distributor["listen"], "status"); code != 7 || !strings.Contains(out, "\nthere  store down") {
+	if code, out, _ := runtest.Execute(ctl.New(), "--server", distributor["listen"], "--timeout", limit.String(), "status"); code != 7 || !strings.Contains(out, "\nthere  store down") {
 		t.Errorf("status of all jobs while a store is down: exit %d\n%s", code, out)
 	}
 	if !owners(there, 1) || there.Lookup("key").Len() != 1 {

@@ -18,6 +18,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/access/enforce"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/cmd/internal/page"
 	"github.com/slicer-project/slicer/cmd/internal/plane"
 	"github.com/slicer-project/slicer/distributor"
@@ -26,7 +27,7 @@ import (
 )
 
 // limit bounds every wait; nothing is asserted on it.
-const limit = 30 * time.Second
+const limit = waittest.Patience
 
 // rig is a control plane in this process with the page of its assigner.
 type rig struct {
@@ -39,7 +40,7 @@ type rig struct {
 
 func newRig(t *testing.T, rights *enforce.Rights) *rig {
 	t.Helper()
-	db, err := pebblestore.Open(t.TempDir(), pebblestore.Config{})
+	db, err := pebblestore.Open(t.TempDir(), pebblestore.Config{Timeout: waittest.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/slicer-project/slicer/assignment/httpkey"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/clerk/clerkhttp"
 	"github.com/slicer-project/slicer/clerk/front"
@@ -28,7 +29,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // limit bounds every wait; nothing is asserted on it.
-const limit = 30 * time.Second
+const limit = waittest.Patience
 
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()

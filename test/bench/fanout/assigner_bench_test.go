@@ -11,6 +11,7 @@ import (
 
 	"github.com/slicer-project/slicer/assigner"
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/distributor/crowdtest"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -56,7 +57,7 @@ func TestAssigner(t *testing.T) {
 		if late < since {
 			return // each has reported since
 		}
-		if since > time.Minute {
+		if since > waittest.Patience {
 			t.Fatalf("a task was not heard for %s", late)
 		}
 		time.Sleep(100 * time.Millisecond)

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/deploy/plot"
 	"github.com/slicer-project/slicer/slicelet"
@@ -37,7 +38,7 @@ const (
 	methodServe = "/slicer.figures.Service/Serve"
 
 	keys = 10_000
-	// callWithin bounds a request with all that it asks of others.
+	// callWithin is what requests have in the figure.
 	callWithin = 2 * time.Second
 	// inFlight bounds the requests that are under way at once.
 	inFlight = 512
@@ -145,17 +146,18 @@ type arena struct {
 	backends []*backend
 	conns    map[string]*grpc.ClientConn
 	ask      *grpc.ClientConn
+	within   time.Duration // a request with all that it asks of others has to be answered
 }
 
-func startArena(tb testing.TB, servers int) *arena {
+func startArena(tb testing.TB, servers int, within time.Duration) *arena {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(tb.Context(), waittest.Patience)
 	defer cancel()
 	p := bed.Start(tb, bed.Config{})
 	if err := p.PutJob(ctx, assignment.JobConfig{Name: "job", MaxReplicas: 1}.WithDefaults()); err != nil {
 		tb.Fatal(err)
 	}
-	a := &arena{conns: map[string]*grpc.ClientConn{}}
+	a := &arena{conns: map[string]*grpc.ClientConn{}, within: within}
 	dial := func(addr string) *grpc.ClientConn {
 		conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
@@ -216,7 +218,7 @@ func (a *arena) startAuthority(tb testing.TB, distributor string) (addr string) 
 
 // request is one of a client's: with an authority it asks that first.
 func (a *arena) request(ctx context.Context, key string, central bool) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, callWithin)
+	ctx, cancel := context.WithTimeout(ctx, a.within)
 	defer cancel()
 	to := a.clerk.Lookup(key).At(0).Address
 	if central {
@@ -311,7 +313,7 @@ func cpu() time.Duration {
 // and with Slicer.
 func BenchmarkAuthority(b *testing.B) {
 	for b.Loop() {
-		a := startArena(b, 50)
+		a := startArena(b, 50, callWithin)
 		var curves [2][]point
 		most := [2]float64{}
 		for _, rate := range []float64{250, 500, 1000, 2000, 3000, 4000, 6000, 8000, 12000, 16000, 24000} {
@@ -348,7 +350,7 @@ func BenchmarkAuthority(b *testing.B) {
 }
 
 func TestAuthority(t *testing.T) {
-	a := startArena(t, 5)
+	a := startArena(t, 5, waittest.Patience)
 	for _, central := range []bool{false, true} {
 		if p := a.offer(50, time.Second, central); p.failed > 0 || p.answered == 0 {
 			t.Errorf("central %v: %+v", central, p)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/clerk/clerkhttp"
 	"github.com/slicer-project/slicer/loadbalance/overload"
@@ -98,7 +99,7 @@ func TestLabels(t *testing.T) {
 		}
 	}))
 	front := serveLabels(t, plane, "front", &asking{name: "front", seen: s, next: middle})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience)
 	defer cancel()
 	// all asks once, and returns the labels that every server saw.
 	all := func(ctx context.Context) (l overload.Labels) {
@@ -108,7 +109,7 @@ func TestLabels(t *testing.T) {
 			t.Fatal(err)
 		}
 		by, brief := s.take()
-		if len(by["front"]) != 1 || len(by["middle"]) != 2 || len(by["back"]) != 4 || brief > time.Minute {
+		if len(by["front"]) != 1 || len(by["middle"]) != 2 || len(by["back"]) != 4 || brief > waittest.Patience {
 			t.Errorf("%v, with %v left at the last", by, brief)
 		}
 		l = by["front"][0]

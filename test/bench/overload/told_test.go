@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/loadbalance/overload"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -21,7 +22,7 @@ import (
 // task that is asked may use all of the customer's limit, though there are two.
 func TestTold(t *testing.T) {
 	plane := bed.Start(t, bed.Config{Distributors: 2})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience)
 	defer cancel()
 	const limit = 40
 	cfg := assignment.JobConfig{Name: "job", Overload: assignment.OverloadConfig{Admission: assignment.AdmissionOn}}
@@ -100,7 +101,7 @@ func TestTold(t *testing.T) {
 // TestStarting: a task that starts is known to clients, and owns nothing until it has started.
 func TestStarting(t *testing.T) {
 	plane := bed.Start(t, bed.Config{})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience)
 	defer cancel()
 	if err := plane.PutJob(ctx, assignment.JobConfig{Name: "job"}.WithDefaults()); err != nil {
 		t.Fatal(err)

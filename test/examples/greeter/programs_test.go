@@ -16,6 +16,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/test/kit/bed"
 	programs "github.com/slicer-project/slicer/test/kit/process"
@@ -59,10 +60,10 @@ func lines(t *testing.T, folder ...string) []string {
 // TestPrograms runs the sharded programs as their users would.
 func TestPrograms(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
 	bin := t.TempDir()
 	programs.BuildIn(t, bin, "./server", "./client")
+	ctx, cancel := context.WithTimeout(t.Context(), 3*waittest.Patience)
+	defer cancel()
 	plane := bed.Start(t, bed.Config{})
 	// Keys stay where they are while the servers do: it compares the servers that answer
 	// with the owners.
@@ -101,7 +102,7 @@ func TestPrograms(t *testing.T) {
 	greet := func() {
 		t.Helper()
 		var wrong string
-		for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+		for end := time.Now().Add(waittest.Patience); time.Now().Before(end); {
 			out, err := exec.CommandContext(ctx, filepath.Join(bin, "client"), append([]string{"-slicer", slicer}, names...)...).CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)

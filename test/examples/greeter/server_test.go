@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/slicelet/sliceletgrpc"
 	"github.com/slicer-project/slicer/test/examples/greeter/hello"
@@ -169,7 +170,7 @@ func startAll(tb testing.TB, n int, slicer string) []*process {
 
 func await(tb testing.TB, what string, done func() bool) {
 	tb.Helper()
-	for end := time.Now().Add(time.Minute); !done(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(waittest.Patience); !done(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			tb.Fatalf("not within a minute: %s", what)
 		}

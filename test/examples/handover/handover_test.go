@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/lease/remote"
@@ -55,6 +56,9 @@ type process struct {
 	http     *http.Server
 }
 
+// leaseTime is that of the servers in consistent mode.
+const leaseTime = 20 * time.Second
+
 func newRig(tb testing.TB, mode assignment.Mode, late bool) *rig {
 	ctx, cancel := context.WithTimeout(tb.Context(), 15*time.Minute)
 	tb.Cleanup(cancel)
@@ -65,7 +69,8 @@ func newRig(tb testing.TB, mode assignment.Mode, late bool) *rig {
 	}
 	bed.CloseAtEnd(tb, leases.Close)
 	r.plane = bed.Start(tb, bed.Config{Leases: leases, Register: func(s grpc.ServiceRegistrar) { leases.Register(s) }})
-	cfg := assignment.JobConfig{Name: job, Mode: mode, MaxReplicas: 1, WarmUp: assignment.NoWarmUp,
+	// None is taken for dead, and no lease runs out, because the machine is slow.
+	cfg := assignment.JobConfig{Name: job, Mode: mode, MaxReplicas: 1, WarmUp: assignment.NoWarmUp, HeartbeatTimeout: time.Minute, LeaseDuration: leaseTime,
 		Balance: assignment.BalanceConfig{Interval: 500 * time.Millisecond}}
 	if err := r.plane.PutJob(ctx, cfg.WithDefaults()); err != nil {
 		tb.Fatal(err)
@@ -93,7 +98,7 @@ func (r *rig) start(i int) {
 		if p.conn, err = grpc.NewClient(r.plane.Addrs()[0], grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 			r.Fatal(err)
 		}
-		if p.leases, err = lease.NewReader(lease.Config{Readers: remote.New(p.conn)}); err != nil {
+		if p.leases, err = lease.NewReader(lease.Config{Readers: remote.New(p.conn), TTL: leaseTime}); err != nil {
 			r.Fatal(err)
 		}
 		cfg.Leases = p.leases
@@ -127,7 +132,7 @@ func (r *rig) stop(i int) {
 		return
 	}
 	r.servers[i] = nil
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), waittest.Patience)
 	defer cancel()
 	if r.ctx.Err() == nil { // else the test is over
 		drained := make(chan struct{})
@@ -212,7 +217,7 @@ func (r *rig) rolling(keys, reads int) *verdict {
 	acked := make([]atomic.Uint64, keys)
 	key := func(k int) string { return fmt.Sprintf("entry-%d", k) }
 	put := func(k int, n uint64) {
-		ctx, cancel := context.WithTimeout(r.ctx, time.Minute)
+		ctx, cancel := context.WithTimeout(r.ctx, waittest.Patience)
 		defer cancel()
 		write := r.client.Put
 		if r.late && n > 1 {
@@ -253,7 +258,7 @@ func (r *rig) rolling(keys, reads int) *verdict {
 		for over.Err() == nil {
 			k := rand.IntN(keys)
 			least := acked[k].Load()
-			ctx, cancel := context.WithTimeout(r.ctx, time.Minute)
+			ctx, cancel := context.WithTimeout(r.ctx, waittest.Patience)
 			n, ok, err := r.client.Get(ctx, key(k))
 			cancel()
 			switch {

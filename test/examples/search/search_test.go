@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/clerk/clerkhttp"
 	"github.com/slicer-project/slicer/loadbalance/overload"
@@ -141,7 +142,7 @@ func TestServer(t *testing.T) {
 			if a.Partial == want && len(a.Found) == map[bool]int{false: 10, true: 1}[want] {
 				break
 			}
-			if time.Since(began) > time.Minute {
+			if time.Since(began) > waittest.Patience {
 				t.Fatalf("full %v: %+v", want, a)
 			}
 			time.Sleep(10 * time.Millisecond)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/test/kit/bed"
 	"github.com/slicer-project/slicer/test/kit/process"
@@ -23,7 +24,7 @@ import (
 const module = "github.com/slicer-project/slicer"
 
 // limit bounds every wait; nothing is asserted on it.
-const limit = time.Minute
+const limit = waittest.Patience
 
 // TestGo: with servers in Go, which any machine has that runs this.
 func TestGo(t *testing.T) {
@@ -45,9 +46,9 @@ type fleet struct {
 
 func start(t *testing.T, command func(port string) []string) *fleet {
 	t.Helper()
+	process.Build(t, "slicerproxy", module+"/cmd/slicerproxy")
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	process.Build(t, "slicerproxy", module+"/cmd/slicerproxy")
 	plane := bed.Start(t, bed.Config{})
 	cfg := assignment.JobConfig{Name: "visits", WarmUp: assignment.NoWarmUp, MaxReplicas: 3, Balance: assignment.BalanceConfig{Interval: 500 * time.Millisecond, Smoothing: 1}}
 	if err := plane.PutJob(ctx, cfg.WithDefaults()); err != nil {

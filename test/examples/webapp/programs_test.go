@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/test/kit/bed"
 	"github.com/slicer-project/slicer/test/kit/process"
@@ -39,10 +40,10 @@ func TestLines(t *testing.T) {
 // TestPrograms runs the programs as their users would: the visits of a user are
 // counted by one server, whether they come from the client or by slicerproxy.
 func TestPrograms(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
 	bin := t.TempDir()
 	process.BuildIn(t, bin, "./server", "./client", "../../../cmd/slicerproxy")
+	ctx, cancel := context.WithTimeout(t.Context(), 3*waittest.Patience)
+	defer cancel()
 	plane := bed.Start(t, bed.Config{})
 	// Once both servers own something nothing moves users and their counts: neither the
 	// balance, nor that a server warms up.

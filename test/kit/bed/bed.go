@@ -25,6 +25,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
 	"github.com/slicer-project/slicer/assignment/trace"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/backupdist"
 	"github.com/slicer-project/slicer/distributor"
@@ -81,7 +82,7 @@ func Start(tb testing.TB, cfg Config) *Plane {
 	tb.Helper()
 	p := &Plane{Store: cfg.Store}
 	if p.Store == nil {
-		db, err := pebblestore.Open(tb.TempDir(), pebblestore.Config{})
+		db, err := pebblestore.Open(tb.TempDir(), pebblestore.Config{Timeout: waittest.Patience})
 		if err != nil {
 			tb.Fatal(err)
 		}

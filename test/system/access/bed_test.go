@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/slicer-project/slicer/assignment/access/accesstest"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"github.com/slicer-project/slicer/test/kit/process"
 )
@@ -19,7 +20,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(process.Main(m)) }
 
 // limit bounds every wait; nothing is asserted on it.
-const limit = time.Minute
+const limit = waittest.Patience
 
 // Identities. Each of team cache has one right to its jobs.
 const (
@@ -202,14 +203,21 @@ func everything(t *testing.T) *bed {
 
 var errStays = errors.New("it goes on")
 
-// begun is how a stream stands a while after it has begun: nil if it goes on.
+// begun is how a stream stands a while after it has begun: errStays if it goes on. The while is two
+// seconds in which the machine did not keep this from running.
 func begun(recv func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- recv() }()
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(2 * time.Second):
-		return errStays
+	for end := time.Now().Add(limit); ; {
+		stop := waittest.Starving()
+		select {
+		case err := <-done:
+			stop()
+			return err
+		case <-time.After(2 * time.Second):
+			if starved := stop(); starved < time.Second/2 || time.Now().After(end) {
+				return errStays
+			}
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/test/kit/bed"
@@ -20,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const limit = 60 * time.Second
+const limit = waittest.Patience
 
 func admin(t *testing.T, addr string) slicerv1.AdminServiceClient {
 	t.Helper()

@@ -200,7 +200,7 @@ func TestAnswersAreHeldBack(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			st := stores["served"](t)
-			ttl := 3 * time.Second // from which a busy machine needs some
+			ttl := 10 * time.Second // from which a busy machine needs some
 			if how == "moves" {
 				ttl = lease.MaxTTL
 			}

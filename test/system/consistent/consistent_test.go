@@ -12,6 +12,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/subscriber/subscribertest"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/lease"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -22,7 +23,7 @@ const (
 	tasks  = 3
 	points = 16
 	// patience is how long to wait for what must happen at all.
-	patience = 30 * time.Second
+	patience = waittest.Patience
 
 	distributor = "10.0.0.1:1"
 )

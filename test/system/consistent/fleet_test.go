@@ -21,6 +21,7 @@ import (
 	assignmentstore "github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/etcdstore"
 	"github.com/slicer-project/slicer/assignment/store/etcdstore/etcdtest"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/lease"
 	etcdlease "github.com/slicer-project/slicer/lease/etcd"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -52,7 +53,7 @@ type fleet struct {
 func newFleet(b testing.TB, size int, endpoints []string, leaseDuration time.Duration) *fleet {
 	f := &fleet{b: b, registry: prometheus.NewRegistry(), fetched: map[assignment.Generation]*assignment.Assignment{}}
 	const prefix = "/fleet"
-	backend, err := etcdstore.Open(b.Context(), etcdstore.Config{Endpoints: endpoints, Prefix: prefix})
+	backend, err := etcdstore.Open(b.Context(), etcdstore.Config{Endpoints: endpoints, Prefix: prefix, RequestTimeout: waittest.Patience})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -79,7 +80,9 @@ func newFleet(b testing.TB, size int, endpoints []string, leaseDuration time.Dur
 
 // leases opens the lease store: one connection for all.
 func (f *fleet) leases(endpoints []string, prefix string) *etcdlease.Store {
-	st, err := etcdlease.Open(f.b.Context(), etcdlease.Config{Endpoints: endpoints, Prefix: prefix})
+	st, err := waittest.Answer(lease.ErrUnavailable, func() (*etcdlease.Store, error) {
+		return etcdlease.Open(f.b.Context(), etcdlease.Config{Endpoints: endpoints, Prefix: prefix})
+	})
 	if err != nil {
 		f.b.Fatal(err)
 	}
@@ -213,12 +216,10 @@ func (s countedSession) KeepAlive(ctx context.Context) error {
 
 // settled waits until a task has no keys, if one is named, and all slicelets
 // believe in one stored assignment.
-func (f *fleet) settled(without string) { f.b.Helper(); f.settledWithin(2*time.Minute, without) }
-
-func (f *fleet) settledWithin(most time.Duration, without string) {
+func (f *fleet) settled(without string) {
 	f.b.Helper()
 	last := "nothing is stored"
-	for began := time.Now(); time.Since(began) < most; time.Sleep(2 * time.Millisecond) {
+	for began := time.Now(); time.Since(began) < waittest.Patience; time.Sleep(2 * time.Millisecond) {
 		a, err := f.backend.Read(f.b.Context(), "job")
 		switch {
 		case err != nil:
@@ -239,7 +240,7 @@ func (f *fleet) settledWithin(most time.Duration, without string) {
 		}
 		last = fmt.Sprintf("%d slicelets are not in generation %d", behind, a.Generation())
 	}
-	f.b.Fatalf("%s are over: %s", most, last)
+	f.b.Fatalf("%s are over: %s", waittest.Patience, last)
 }
 
 func owns(a *assignment.Assignment, task string) bool {

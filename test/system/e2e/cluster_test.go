@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/slicer-project/slicer/assignment/waittest"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"github.com/slicer-project/slicer/test/kit/process"
 )
@@ -23,7 +24,7 @@ import (
 const (
 	job = "cache"
 	// within is how long anything may take on a busy machine.
-	within = time.Minute
+	within = waittest.Patience
 )
 
 // jobFile asks for quick reactions, so that the test is short.

@@ -17,12 +17,13 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/test/kit/process"
 	"github.com/slicer-project/slicer/test/slicertest"
 )
 
 // patience bounds waits; nothing is asserted on it.
-const patience = 30 * time.Second
+const patience = waittest.Patience
 
 // rpcServer is a gRPC server that answers every RPC with the fencing token and the generation that came with
 // it.

@@ -23,6 +23,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/clerk/front"
 	"github.com/slicer-project/slicer/test/kit/process"
@@ -168,7 +169,7 @@ func rig(tb testing.TB) (sidecar, plain *program) {
 	sidecar = start(tb, exec.Command(process.Program("slicerproxy"), "--job=web", "--task=a", "--upstream="+server, "--distributors="+env.Loopback(),
 		"--listen=127.0.0.1:0", "--http=", "--log-format=json", "--drain-timeout=1s"), listens)
 	c := env.Clerk(clerk.Config{Job: "web"})
-	for deadline := time.Now().Add(30 * time.Second); c.Assignment() == nil || !c.Lookup("k").Has(0); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(waittest.Patience); c.Assignment() == nil || !c.Lookup("k").Has(0); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			tb.Fatal("the task owns nothing")
 		}

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/slicelet/sliceletgrpc"
@@ -162,7 +163,7 @@ func (f *fleet) newest() (a *assignment.Assignment) {
 // settled waits until so many tasks own something.
 func (f *fleet) settled(tasks int) {
 	f.t.Helper()
-	process.Eventually(f.t, 30*time.Second, fmt.Sprintf("%d tasks own something", tasks), func() error {
+	process.Eventually(f.t, waittest.Patience, fmt.Sprintf("%d tasks own something", tasks), func() error {
 		a := f.newest()
 		owners := make(map[string]bool)
 		if a != nil {
@@ -236,7 +237,7 @@ func (f *fleet) inspect(distributor int) (*slicerv1.InspectJobResponse, error) {
 		return nil, err
 	}
 	defer cc.Close()
-	ctx, cancel := context.WithTimeout(f.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(f.t.Context(), waittest.Patience)
 	defer cancel()
 	return slicerv1.NewAdminServiceClient(cc).InspectJob(ctx, &slicerv1.InspectJobRequest{Job: job})
 }

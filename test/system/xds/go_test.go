@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/test/examples/greeter/hello"
 	"github.com/slicer-project/slicer/test/kit/process"
 )
@@ -57,7 +58,7 @@ func TestChangesLoseNoCall(t *testing.T) {
 	})
 	step("a hot key", func() {
 		g.hot.Store(true)
-		process.Eventually(t, 30*time.Second, "the hot key has two tasks", func() error {
+		process.Eventually(t, waittest.Patience, "the hot key has two tasks", func() error {
 			if n := f.newest().Lookup(assignment.KeyOf(hotKey)).Len(); n < 2 {
 				return fmt.Errorf("%d", n)
 			}
@@ -119,7 +120,7 @@ func TestMissingKeys(t *testing.T) {
 		if err := f.plane.PutJob(t.Context(), cfg); err != nil {
 			t.Fatal(err)
 		}
-		process.Eventually(t, 30*time.Second, fmt.Sprintf("a call without a key ends by %s", x.want), func() error {
+		process.Eventually(t, waittest.Patience, fmt.Sprintf("a call without a key ends by %s", x.want), func() error {
 			if err := keyless(); status.Code(err) != x.want {
 				return fmt.Errorf("%v", err)
 			}

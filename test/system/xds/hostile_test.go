@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/test/kit/process"
 )
@@ -178,7 +179,7 @@ func TestHostileClientsHarmNoOther(t *testing.T) {
 		}
 	})
 	defer end()
-	process.Eventually(t, 30*time.Second, "all are at it", func() error {
+	process.Eventually(t, waittest.Patience, "all are at it", func() error {
 		for name, n := range streams {
 			if n.Load() == 0 {
 				return fmt.Errorf("%s is not", name)
@@ -193,7 +194,7 @@ func TestHostileClientsHarmNoOther(t *testing.T) {
 	f.drain("t0")
 	f.settled(3)
 	want := f.newest()
-	process.Eventually(t, 30*time.Second, "the clerk follows", func() error {
+	process.Eventually(t, waittest.Patience, "the clerk follows", func() error {
 		if a := ck.Assignment(); want.Newer(a) {
 			return fmt.Errorf("it has %v of %v", a, want)
 		}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/test/kit/process"
 )
 
@@ -46,7 +47,7 @@ func (g *inGo) soFar() (calls, failed int) {
 func (g *inGo) answeredBy(key string, tasks int) {
 	g.t.Helper()
 	from, _ := g.soFar()
-	process.Eventually(g.t, 30*time.Second, fmt.Sprintf("%q is answered by %d tasks", key, tasks), func() error {
+	process.Eventually(g.t, waittest.Patience, fmt.Sprintf("%q is answered by %d tasks", key, tasks), func() error {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		by := make(map[string]bool)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/clerk/clerkgrpc"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -54,7 +55,7 @@ func (s *server) counted(t testing.TB) (n counted) {
 // counted are those of all servers, by task, as soon as all calls are in them.
 func (f *fleet) counted() (by map[string]counted) {
 	f.t.Helper()
-	process.Eventually(f.t, 30*time.Second, "all calls are counted", func() error {
+	process.Eventually(f.t, waittest.Patience, "all calls are counted", func() error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		by = make(map[string]counted)
@@ -128,7 +129,7 @@ func TestMetersAgree(t *testing.T) {
 			was := before[task]
 			by[task] = counted{n.owned - was.owned, n.misrouted - was.misrouted, n.refusals - was.refusals}
 		}
-		process.Eventually(t, 30*time.Second, "the hot keys are known", func() error {
+		process.Eventually(t, waittest.Patience, "the hot keys are known", func() error {
 			m, err := f.slices()
 			if err != nil || len(m.HotKey) < 3 {
 				return fmt.Errorf("%v: %v", m.GetHotKey(), err)
@@ -217,7 +218,7 @@ func (f *fleet) slices() (*slicerv1.InspectSlicesResponse, error) {
 		return nil, err
 	}
 	defer cc.Close()
-	ctx, cancel := context.WithTimeout(f.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(f.t.Context(), waittest.Patience)
 	defer cancel()
 	return slicerv1.NewAdminServiceClient(cc).InspectSlices(ctx, &slicerv1.InspectSlicesRequest{Job: job})
 }

@@ -37,7 +37,7 @@ func Main(m *testing.M, programs map[string]func() *cobra.Command) {
 }
 
 // Limit bounds every wait; nothing is asserted on it.
-const Limit = 30 * time.Second
+const Limit = waittest.Patience
 
 // Process is a program that runs, with its log.
 type Process struct {
