@@ -29,6 +29,7 @@ type greeter struct {
 	t       *testing.T
 	name    string
 	address string
+	work    func() // what it does for an RPC, if it is not nil
 	mu      sync.Mutex
 	srv     *grpc.Server
 }
@@ -59,6 +60,9 @@ var greeterService = grpc.ServiceDesc{ServiceName: "helloworld.Greeter", Handler
 }
 
 func (g *greeter) hello(ctx context.Context, in *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
+	if g.work != nil {
+		g.work()
+	}
 	if in.Value == "fail" {
 		return nil, status.Error(codes.NotFound, "no such name")
 	}
