@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slicer-project/slicer/assignment/httpkey"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/clerk/front"
 	"github.com/slicer-project/slicer/loadbalance/overload"
@@ -138,25 +139,14 @@ func TestServerDies(t *testing.T) {
 	c := env.Clerk(clerk.Config{Job: "web"})
 	owners(t, c, "a", "b")
 	client := routed(t, c)
-	stop := make(chan struct{})
 	var sent, lost atomic.Int64
-	var wg sync.WaitGroup
-	for n := range 4 {
-		wg.Go(func() {
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if code, got, _ := send(client, fmt.Sprintf("http://web/?key=%d-%d", n, i)); code != 200 {
-					lost.Add(1)
-					t.Errorf("%d %s", code, got)
-				}
-				sent.Add(1)
-			}
-		})
-	}
+	stop := waittest.Repeat(4, func(n, i int) {
+		if code, got, _ := send(client, fmt.Sprintf("http://web/?key=%d-%d", n, i)); code != 200 {
+			lost.Add(1)
+			t.Errorf("%d %s", code, got)
+		}
+		sent.Add(1)
+	})
 	before, _ := c.Assignment().Position("a") // the clerk has it, as owners has seen; the slicelets may not yet
 	was := c.Assignment().Task(before).Incarnation
 	servers[0].kill()
@@ -175,8 +165,7 @@ func TestServerDies(t *testing.T) {
 	if c.Assignment().Task(pos).Incarnation == was {
 		t.Error("the server has come back, and its task is the same incarnation")
 	}
-	close(stop)
-	wg.Wait()
+	stop()
 	if sent.Load() == 0 {
 		t.Error("nothing was sent")
 	}
@@ -231,35 +220,24 @@ func TestDrain(t *testing.T) {
 	c := env.Clerk(clerk.Config{Job: "web"})
 	owners(t, c, "a", "b")
 	client := routed(t, c)
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
 	var byA, byB atomic.Int64
-	for n := range 4 {
-		wg.Go(func() {
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				resp, err := client.Post(fmt.Sprintf("http://web/?key=%d-%d", n, i), "text/plain", strings.NewReader("x"))
-				if err != nil {
-					t.Error(err)
-					continue
-				}
-				body, _ := io.ReadAll(resp.Body)
-				_ = resp.Body.Close()
-				switch {
-				case resp.StatusCode != 200:
-					t.Errorf("%d %s", resp.StatusCode, body)
-				case body[0] == 'a':
-					byA.Add(1)
-				default:
-					byB.Add(1)
-				}
-			}
-		})
-	}
+	stop := waittest.Repeat(4, func(n, i int) {
+		resp, err := client.Post(fmt.Sprintf("http://web/?key=%d-%d", n, i), "text/plain", strings.NewReader("x"))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		body, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		switch {
+		case resp.StatusCode != 200:
+			t.Errorf("%d %s", resp.StatusCode, body)
+		case body[0] == 'a':
+			byA.Add(1)
+		default:
+			byB.Add(1)
+		}
+	})
 	eventually(t, "both serve", func() bool { return byA.Load() > 10 && byB.Load() > 10 })
 	if err := a.Drain(t.Context(), a.server); err != nil {
 		t.Errorf("drain: %v", err)
@@ -267,8 +245,7 @@ func TestDrain(t *testing.T) {
 	served := byA.Load()
 	n := byB.Load()
 	eventually(t, "b serves on", func() bool { return byB.Load() > n+10 })
-	close(stop)
-	wg.Wait()
+	stop()
 	if byA.Load() != served || b.Ready() != nil {
 		t.Errorf("after the drain a has served %d more; b: %v", byA.Load()-served, b.Ready())
 	}
@@ -366,43 +343,29 @@ func TestMaxUnderWay(t *testing.T) {
 				served.Add(1)
 			})
 			owners(t, env.Clerk(clerk.Config{Job: "web"}), "a")
-			stop := make(chan struct{})
-			var wg sync.WaitGroup
-			defer func() { close(stop); wg.Wait() }()
-			ask := func(key string, c overload.Criticality, then func(reply)) {
-				wg.Go(func() {
-					for {
-						select {
-						case <-stop:
-							return
-						default:
-						}
-						r := send(key, c)
-						if r.wrong != "" {
-							t.Error(r.wrong)
-							return
-						}
-						then(r)
-					}
-				})
-			}
-			for i := range clients { // of many keys: one alone would be to blame, which no level says
-				ask(fmt.Sprint(i), overload.Sheddable, func(r reply) {
-					if r.level != "" {
-						told.Add(1)
-					}
-					if r.refused {
-						refused.Add(1)
-						time.Sleep(5 * time.Millisecond)
-					}
-				})
-			}
-			ask("critical", overload.CriticalPlus, func(r reply) {
-				if r.refused {
-					t.Error("a critical request is refused, and others are served")
+			stop := waittest.Repeat(clients+1, func(n, _ int) {
+				// Of many keys: one alone would be to blame, which no level says.
+				key, criticality := fmt.Sprint(n), overload.Sheddable
+				if n == clients {
+					criticality = overload.CriticalPlus
 				}
-				critical.Add(1)
+				r := send(key, criticality)
+				switch {
+				case r.wrong != "":
+					t.Error(r.wrong)
+				case n == clients && r.refused:
+					t.Error("a critical request is refused, and others are served")
+				case n == clients:
+					critical.Add(1)
+				case r.refused:
+					refused.Add(1)
+					time.Sleep(5 * time.Millisecond)
+				}
+				if r.level != "" {
+					told.Add(1)
+				}
 			})
+			defer stop()
 			eventually(t, "requests are refused, served and told of", func() bool {
 				return refused.Load() > 300 && served.Load() > 300 && critical.Load() > 30 && told.Load() > 30
 			})
