@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/slicer-project/slicer/assignment/cputest"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/distributor/crowdtest"
 	"github.com/slicer-project/slicer/distributor/fanout"
@@ -43,7 +44,7 @@ func fanOut(b *testing.B, n int) {
 	for b.Loop() {
 		b.StopTimer()
 		next := after(b, a, 1000)
-		cpu, crowdCPU := crowdtest.CPU(), crowd.CPU(b)
+		cpu, crowdCPU := cputest.Own(), crowd.CPU(b)
 		b.StartTimer()
 		began := time.Now()
 		f.set(next)
@@ -53,7 +54,7 @@ func fanOut(b *testing.B, n int) {
 		for value(b, reg, "slicer_distributor_subscribers_behind", "") > 0 {
 			time.Sleep(10 * time.Millisecond) // until all have acknowledged
 		}
-		own, theirs = own+crowdtest.CPU()-cpu, theirs+crowd.CPU(b)-crowdCPU
+		own, theirs = own+cputest.Own()-cpu, theirs+crowd.CPU(b)-crowdCPU
 		b.StartTimer()
 		a = next
 	}

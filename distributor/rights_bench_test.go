@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/slicer-project/slicer/assignment/access/accesstest"
-	"github.com/slicer-project/slicer/distributor/crowdtest"
+	"github.com/slicer-project/slicer/assignment/cputest"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -68,11 +68,11 @@ func hellos(b *testing.B, connections bool) {
 		}
 	}
 	run := func(i int) time.Duration {
-		before := crowdtest.CPU()
+		before := cputest.Own()
 		for range turn {
 			hello(i)
 		}
-		return crowdtest.CPU() - before
+		return cputest.Own() - before
 	}
 	run(0)
 	run(1)

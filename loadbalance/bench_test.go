@@ -5,11 +5,11 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/cputest"
 	"github.com/slicer-project/slicer/loadbalance"
 )
 
@@ -32,16 +32,6 @@ func uneven(tb testing.TB, n int) (*assignment.Assignment, []assignment.Task, *l
 	return a, fleet(n), l
 }
 
-// cpu is the time that the process has had a processor for: on a machine with
-// other work it says more than the time that passed.
-func cpu(b *testing.B) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 // BenchmarkRound is one round with everything to do, by number of tasks at 100
 // slices each.
 func BenchmarkRound(b *testing.B) {
@@ -51,12 +41,12 @@ func BenchmarkRound(b *testing.B) {
 				a, tasks, l := uneven(b, n)
 				in := loadbalance.Input{Prev: a, Tasks: tasks, Config: config(1, 10), Published: alg == "published", Loads: l, Elapsed: time.Minute}
 				moves := 0
-				began, rounds := cpu(b), 0
+				began, rounds := cputest.Own(), 0
 				for b.Loop() {
 					moves = len(loadbalance.Rebalance(in).Decisions)
 					rounds++
 				}
-				b.ReportMetric((cpu(b)-began).Seconds()*1000/float64(rounds), "cpu-ms/op")
+				b.ReportMetric((cputest.Own()-began).Seconds()*1000/float64(rounds), "cpu-ms/op")
 				var m runtime.MemStats
 				runtime.ReadMemStats(&m)
 				b.ReportMetric(float64(moves), "decisions")

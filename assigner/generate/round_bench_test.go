@@ -7,11 +7,11 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/cputest"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/loadbalance"
 )
@@ -167,9 +167,9 @@ func (u *usage) run(tb testing.TB, f func()) {
 	runtime.GC()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	began := cpuTime(tb)
+	began := cputest.Own()
 	f()
-	u.cpu += cpuTime(tb) - began
+	u.cpu += cputest.Own() - began
 	runtime.ReadMemStats(&after)
 	u.turns++
 	u.bytes += after.TotalAlloc - before.TotalAlloc
@@ -178,14 +178,6 @@ func (u *usage) run(tb testing.TB, f func()) {
 
 func (u *usage) report(b *testing.B, name string) {
 	b.ReportMetric(u.cpu.Seconds()*1000/float64(u.turns), name+"-ms")
-}
-
-func cpuTime(tb testing.TB) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		tb.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // encode makes of a round what is sent to Distributors.

@@ -1,11 +1,13 @@
-// Package waittest is for tests that wait for real time: it runs them side by side, and bounds
-// what they wait for.
+// Package waittest is for tests that wait for real time: it runs them side by side, bounds what
+// they wait for, and waits for what is to become so while something goes on.
 package waittest
 
 import (
 	"errors"
 	"flag"
 	"strconv"
+	"sync"
+	"testing"
 	"time"
 )
 
@@ -65,4 +67,37 @@ func SideBySide() {
 	if err := flag.Set(f.Name, strconv.Itoa(atOnce)); err != nil {
 		panic(err)
 	}
+}
+
+// Eventually waits until something is so, and ends the test if it is not within the limit.
+func Eventually(tb testing.TB, limit time.Duration, what string, so func() bool) {
+	tb.Helper()
+	for deadline := time.Now().Add(limit); !so(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			tb.Fatal("in vain: " + what)
+		}
+	}
+}
+
+// Repeat has so many goroutines do something again and again, with their number and how often they
+// have done it, until stop is called, which waits for them.
+func Repeat(goroutines int, do func(n, i int)) (stop func()) {
+	end := make(chan struct{})
+	var all sync.WaitGroup
+	for n := range goroutines {
+		all.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-end:
+					return
+				default:
+					do(n, i)
+				}
+			}
+		})
+	}
+	return sync.OnceFunc(func() {
+		close(end)
+		all.Wait()
+	})
 }

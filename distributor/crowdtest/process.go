@@ -9,8 +9,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Process is a process with many subscribers.
@@ -108,13 +106,4 @@ func (c *Process) CPU(b testing.TB) time.Duration {
 	var ns int64
 	c.ask(b, "cpu", &ns)
 	return time.Duration(ns)
-}
-
-// CPU is the CPU time that this process has used, system calls included.
-func CPU() time.Duration {
-	var r unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &r); err != nil {
-		panic(err) // there is no such error for one's own
-	}
-	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }

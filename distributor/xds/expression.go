@@ -11,6 +11,11 @@ const (
 	// 8 MiB that it has in C-core it cannot make a DFA of 55 KB.
 	maxExpression      = 64 << 10
 	maxShortExpression = 32 << 10
+	// onePass is how many instructions of a program Go's package regexp takes in one pass at most:
+	// some tenth of the time that a longer one takes, by which all alternatives are gone through.
+	onePass = 999
+	// aroundTree is how many a program has for what stands before and behind a tree's expression.
+	aroundTree = 10
 )
 
 const hexDigits = "0123456789abcdef"
@@ -74,36 +79,54 @@ func (t *digitTree) fill(runs []keyRun, rank int, lo, hi uint64, base uint64, bi
 	}
 }
 
-// append writes an expression for what is left of the numbers. No two of its alternatives
-// begin with the same digit, so that matchers never have to go back.
-func (t *digitTree) append(b []byte) []byte {
-	whole, parts := 0, 0
+// count is after how many digits every number is in, and after how many only some are, where no
+// more than so many digits are looked at.
+func (t *digitTree) count(digits int) (whole, parts int) {
 	for _, n := range t.below {
 		switch {
 		case n == nil:
-		case n.all:
+		case n.all || digits == 1:
 			whole++
 		default:
 			parts++
 		}
 	}
+	return whole, parts
+}
+
+// instructions are how many a program of regexp has for what append writes.
+func (t *digitTree) instructions(digits int) int {
+	whole, parts := t.count(digits)
+	n := 2*(parts+min(whole, 1)) - 1 // a digit or class for each alternative, and what chooses between two
+	for _, below := range t.below {
+		if below != nil && !below.all && digits > 1 {
+			n += below.instructions(digits - 1)
+		}
+	}
+	return n
+}
+
+// append writes an expression for what is left of the numbers, as far as so many digits tell. No two
+// of its alternatives begin with the same digit, so that matchers never have to go back.
+func (t *digitTree) append(b []byte, digits int) []byte {
+	whole, parts := t.count(digits)
 	alternatives := parts + min(whole, 1)
 	if alternatives > 1 {
 		b = append(b, "(?:"...)
 	}
 	if whole > 0 {
-		b = t.class(b, whole)
+		b = t.class(b, whole, digits)
 	}
 	first := whole == 0
 	for d, n := range t.below {
-		if n == nil || n.all {
+		if n == nil || n.all || digits == 1 {
 			continue
 		}
 		if !first {
 			b = append(b, '|')
 		}
 		first = false
-		b = n.append(append(b, hexDigits[d]))
+		b = n.append(append(b, hexDigits[d]), digits-1)
 	}
 	if alternatives > 1 {
 		b = append(b, ')')
@@ -112,17 +135,18 @@ func (t *digitTree) append(b []byte) []byte {
 }
 
 // class writes the digits after which every number is in.
-func (t *digitTree) class(b []byte, n int) []byte {
+func (t *digitTree) class(b []byte, n, digits int) []byte {
 	if n > 1 {
 		b = append(b, '[')
 	}
+	whole := func(d int) bool { return t.below[d] != nil && (t.below[d].all || digits == 1) }
 	for d := 0; d < 16; {
-		if t.below[d] == nil || !t.below[d].all {
+		if !whole(d) {
 			d++
 			continue
 		}
 		end := d + 1
-		for end < 16 && end != 10 && t.below[end] != nil && t.below[end].all {
+		for end < 16 && end != 10 && whole(end) {
 			end++
 		}
 		b = append(b, hexDigits[d])
@@ -140,15 +164,27 @@ func (t *digitTree) class(b []byte, n int) []byte {
 	return b
 }
 
+// expression is one of a set of owners. Coarse matches all that exact does, and other keys; it is
+// there where exact is not matched in one pass, and coarse is.
+type expression struct{ coarse, exact string }
+
 // expressions match the keys of own, which are those of runs that have its rank, and no key of
 // a higher rank: one expression, or several if it were longer than most.
-func expressions(runs, own []keyRun, most int) []string {
+func expressions(runs, own []keyRun, most int) []expression {
 	var t digitTree
 	t.fill(runs, own[0].rank, own[0].lo, own[len(own)-1].hi, 0, 4*(keyDigits-1))
-	b := t.append(nil)
+	b := t.append(nil, keyDigits)
 	if len(b) > most && len(own) > 1 {
 		half := len(own) / 2
 		return append(expressions(runs, own[:half], most), expressions(runs, own[half:], most)...)
 	}
-	return []string{string(append(b, ".*"...))}
+	e := expression{exact: string(append(b, ".*"...))}
+	digits := keyDigits
+	for t.instructions(digits) > onePass-aroundTree {
+		digits--
+	}
+	if digits < keyDigits {
+		e.coarse = string(append(t.append(nil, digits), ".*"...))
+	}
+	return []expression{e}
 }

@@ -222,10 +222,11 @@ func listenerOf(job string) *listenerv3.Listener {
 type style int
 
 const (
-	// byExpression: an expression over the hex digits, for each set of owners.
+	// byExpression: an expression over the hex digits, for each set of owners. Clients try one after
+	// the other, so before a long one there is one that is matched faster and says no to most keys.
 	byExpression style = iota
-	// byShortExpression: the same for clients of the C-core, with several expressions where
-	// one were too long for them.
+	// byShortExpression: an expression for clients of the C-core, which take long ones as fast, and
+	// several where one were too long for them.
 	byShortExpression
 	// byRange: a range of numbers for each slice. It is for clients in Node: their RE2 has
 	// 16 MiB of memory and never gives any of it back, so that each update of the routes
@@ -309,12 +310,16 @@ func routesOf(a *assignment.Assignment, s style, x assignment.XDSConfig) (c *rou
 	for _, o := range sets {
 		if s == byRange {
 			for _, r := range o.runs {
-				all = append(all, routeOf(rangeMatch(r), a, o))
+				all = append(all, routeOf(a, o, rangeMatch(r)))
 			}
 			continue
 		}
 		for _, e := range expressions(runs, o.runs, most) {
-			all = append(all, routeOf(expressionMatch(e), a, o))
+			match := []*routev3.HeaderMatcher{expressionMatch(e.exact)}
+			if s == byExpression && e.coarse != "" {
+				match = slices.Insert(match, 0, expressionMatch(e.coarse))
+			}
+			all = append(all, routeOf(a, o, match...))
 		}
 	}
 	if x.Missing == assignment.MissingAny {
@@ -356,9 +361,9 @@ func rangeMatch(r keyRun) *routev3.HeaderMatcher {
 	}}
 }
 
-func routeOf(header *routev3.HeaderMatcher, a *assignment.Assignment, o *ownerSet) *routev3.Route {
+func routeOf(a *assignment.Assignment, o *ownerSet, headers ...*routev3.HeaderMatcher) *routev3.Route {
 	m := anyPath()
-	m.Headers = []*routev3.HeaderMatcher{header}
+	m.Headers = headers
 	action := &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: ownName(a.Job(), a.Task(o.owners[0]))}}
 	if len(o.owners) > 1 {
 		shares := shares(len(o.owners), func(i int) float64 { return a.Task(o.owners[i]).Weight })

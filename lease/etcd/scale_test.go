@@ -8,11 +8,11 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/cputest"
 	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/lease/leasetest"
 )
@@ -128,22 +128,14 @@ func (c *crowd) advance(g assignment.Generation) (change, recall time.Duration) 
 	return change, recall
 }
 
-func cpu() time.Duration {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 // Two thousand slicelets, each with a lease of its own, on one etcd.
 func TestTwoThousandReaders(t *testing.T) {
 	c := newCrowd(t, 2000)
 	first, _ := c.advance(1)
-	n, used := c.store.keepalives.Load(), cpu()
+	n, used := c.store.keepalives.Load(), cputest.Own()
 	const window = 10 * time.Second
 	time.Sleep(window)
-	n, used = c.store.keepalives.Load()-n, cpu()-used
+	n, used = c.store.keepalives.Load()-n, cputest.Own()-used
 	t.Logf("2000 readers believed %s after the job began; %.0f keepalives/s, %.0f %% of one core for etcd, readers and all (%d cores)",
 		first.Round(time.Millisecond), float64(n)/window.Seconds(), 100*used.Seconds()/window.Seconds(), runtime.NumCPU())
 	change, recall := c.advance(2)

@@ -189,6 +189,36 @@ func TestRestartWaitsForWhatWasGrantedBefore(t *testing.T) {
 	})
 }
 
+// A suspension is over, and what is granted right then lasts for long: a process that ends without
+// a word a little later does not have the next one wait for the suspension again.
+func TestRestartDoesNotWaitForAnOldSuspension(t *testing.T) {
+	bubble(t, func(t *testing.T, clock func() time.Duration) {
+		const suspended = 8500 * time.Millisecond
+		d := &durations{jobs: map[string]time.Duration{"slow": time.Minute, "quick": 2 * time.Second}}
+		m := &memory{}
+		s := openFor(t, m, clock, d, true)
+		defer s.Close()
+		if err := s.Suspend(t.Context(), suspended); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(suspended + 100*time.Millisecond)
+		if _, err := s.OpenReader(t.Context(), lease.MaxTTL, "slow"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		left, err := m.Load(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := openFor(t, &memory{records: left}, clock, d, false)
+		defer next.Close()
+		time.Sleep(2 * time.Second)
+		if _, err := next.OpenReader(t.Context(), time.Second, "quick"); err != nil {
+			t.Errorf("after the lease time of its job: %v", err)
+		}
+	})
+}
+
 // The directory is an older copy, of a time when nothing was granted: what was
 // granted from the one that it replaces is waited for all the same.
 func TestOlderCopyGrantsNothingAtOnce(t *testing.T) {

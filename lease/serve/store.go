@@ -286,7 +286,7 @@ func (s *Store) expire() {
 				lowered = now
 				_ = s.lowerLocked() // no more is granted after an error
 			}
-			if (s.promises.loose || s.clock() < s.suspended) && (!ok || lowered+lowerEvery < next) {
+			if (s.promises.loose || s.promises.of[suspension] != nil) && (!ok || lowered+lowerEvery < next) {
 				next, ok = lowered+lowerEvery, true
 			}
 		}

@@ -376,13 +376,17 @@ type Queue struct {
 func (l *Limits) Admit(p Priority, q Queue, left time.Duration) Verdict {
 	wait := l.wait(q)
 	switch {
-	case left < 0, wait > cmp.Or(left, patience)/waits:
+	case left < 0, wait > MayWait(left):
 		return Late
 	case q.Len > 0 && wait > l.may(p), l.signal*l.shareOf(p) > 1, l.tooMany(p, q.UnderWay, left):
 		return Shed
 	}
 	return Served
 }
+
+// MayWait is how long a request may wait to be started whose deadline leaves it so much time, 0 for
+// none, so that there is enough left for all else.
+func MayWait(left time.Duration) time.Duration { return cmp.Or(left, patience) / waits }
 
 // Outdated reports whether a request that was served is to be refused after all when a handler is to
 // begin with it: so many wait behind it that those wait for long of which less is asked for, and

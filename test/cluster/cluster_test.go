@@ -8,11 +8,12 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/slicer-project/slicer/assignment/cputest"
 )
 
 var (
@@ -111,25 +112,16 @@ func BenchmarkHours(b *testing.B) {
 	const n = 100
 	var hours float64
 	var took time.Duration
-	used := cpuTime(b)
+	used := cputest.Own()
 	for i := range b.N {
 		r := runSeeds(b, uint64(1+i*n), n)
 		hours, took = hours+r.hours, took+r.took
 	}
-	used = cpuTime(b) - used
+	used = cputest.Own() - used
 	b.ReportMetric(hours/took.Minutes(), "hours/min")
 	b.ReportMetric(100, "limit-hours/min")
 	b.ReportMetric(hours/used.Minutes(), "hours/cpu-min")
 	b.ReportMetric(0, "ns/op")
-}
-
-// cpuTime is what this process has used.
-func cpuTime(tb testing.TB) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		tb.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func last(trace []string) string {

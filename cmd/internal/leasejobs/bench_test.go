@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/access/accesstest"
 	"github.com/slicer-project/slicer/assignment/access/enforce"
+	"github.com/slicer-project/slicer/assignment/cputest"
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
 	"github.com/slicer-project/slicer/cmd/internal/leasejobs"
 	"github.com/slicer-project/slicer/lease/serve"
@@ -42,11 +42,11 @@ func BenchmarkRenew(b *testing.B) {
 		renewer(b, authority, access, accesstest.Rights(b, "plane: [spiffe://corp/slicer/d1]\n", nil)),
 	}
 	run := func(i int) time.Duration {
-		before := cpu(b)
+		before := cputest.Own()
 		for range turn {
 			renewals[i]()
 		}
-		return cpu(b) - before
+		return cputest.Own() - before
 	}
 	run(0)
 	run(1)
@@ -118,12 +118,4 @@ func renewer(b *testing.B, authority *accesstest.Authority, access assignment.Ac
 			b.Fatal(err)
 		}
 	}
-}
-
-func cpu(b *testing.B) time.Duration {
-	var r syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }

@@ -122,17 +122,7 @@ func TestGRPC(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ck.Close()
-	eventually(t, "both tasks own something", func() bool {
-		a := ck.Assignment()
-		if a == nil {
-			return false
-		}
-		owners := map[string]bool{}
-		for _, r := range a.All() {
-			owners[r.At(0).Name] = true
-		}
-		return len(owners) == 2
-	})
+	owned(t, ck, 2)
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, rules, greeterRules)
 	p := runtest.Start(t, "slicerproxy", "--grpc", "--config="+rules, "--distributors="+strings.Join(plane.Addrs(), ","), "--max-message=65536",

@@ -2,10 +2,10 @@ package proxyd_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/cmd/internal/proxyd"
 	"github.com/slicer-project/slicer/cmd/internal/run/runtest"
 	"github.com/slicer-project/slicer/cmd/internal/serve"
@@ -21,9 +21,5 @@ const limit = runtest.Limit
 // eventually waits for something to be so.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(limit); !so(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("in vain: " + what)
-		}
-	}
+	waittest.Eventually(t, limit, what, so)
 }

@@ -116,17 +116,7 @@ func TestServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ck.Close()
-	eventually(t, "both tasks own something", func() bool {
-		a := ck.Assignment()
-		if a == nil {
-			return false
-		}
-		owners := map[string]bool{}
-		for _, r := range a.All() {
-			owners[r.At(0).Name] = true
-		}
-		return len(owners) == 2
-	})
+	owned(t, ck, 2)
 	dir := t.TempDir()
 	rules := filepath.Join(dir, "rules.yaml")
 	write(t, rules, "rules:\n- job: web\n  key: {header: X-User}\n")

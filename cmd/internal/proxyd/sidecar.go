@@ -49,7 +49,7 @@ func (f *sidecarFlags) bind(cmd *cobra.Command) {
 	fs.DurationVar(&f.every, "health-interval", time.Second, "`time` between two looks whether the server answers, 50ms to 1m; one may take twice as long. A server is dead that refuses connections, or has not answered three times")
 	fs.StringVar(&f.misrouted, "misrouted", string(sidecar.Serve), "`what` becomes of a request for a key of another task: serve, which in consistent mode is refuse; refuse, so that a client that routes asks the owner; or forward to the owner's sidecar, not with --grpc")
 	fs.BoolVar(&f.endMoved, "end-moved", false, "end WebSockets and server-sent events, or with --grpc RPCs, whose keys have moved to another task, so that clients connect to that")
-	fs.IntVar(&f.underWay, "max-under-way", 0, "`number` of requests under way at the server above which there is no room for more, on average over some tenths of a second, if the job's admission is on; 0 is any")
+	fs.IntVar(&f.underWay, "max-under-way", 0, "greatest `number` of requests that are at the server at once, WebSockets and streams to their end; 0 is any. Looks at its health and calls of the webhook do not count. 32 others wait, the most critical first, each for at most a third of the time that it has (of 1s if it does not say), and the rest is refused, whatever the job's admission")
 	fs.BoolVar(&f.believe, "believe-customers", false, "charge requests to the customers that they name, as slicerproxy does by its rules: where no client gains by another's name")
 	fs.StringVar(&f.webhook, "webhook", "", "`URL` to POST changes of ownership to, as JSON; a drain waits until it has taken the last one")
 	fs.DurationVar(&f.drainLimit, "drain-timeout", time.Minute, "`time` that a drain on SIGTERM may take, 1s to 1h")

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/cmd/internal/proxyd"
 	"github.com/slicer-project/slicer/cmd/internal/run"
@@ -87,30 +87,19 @@ func TestSidecar(t *testing.T) {
 			t.Errorf("%d %s, want %s", code, body, ck.Lookup(user).At(0).Name)
 		}
 	}
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
 	var n atomic.Int64
-	for c := range 4 {
-		wg.Go(func() {
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				resp, err := client.Post(fmt.Sprintf("%s/?user=%d-%d", url, c, i), "text/plain", strings.NewReader("x"))
-				if err != nil {
-					t.Error(err)
-					continue
-				}
-				body, _ := io.ReadAll(resp.Body)
-				_ = resp.Body.Close()
-				if n.Add(1); resp.StatusCode != 200 {
-					t.Errorf("%d %s", resp.StatusCode, body)
-				}
-			}
-		})
-	}
+	stop := waittest.Repeat(4, func(c, i int) {
+		resp, err := client.Post(fmt.Sprintf("%s/?user=%d-%d", url, c, i), "text/plain", strings.NewReader("x"))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		body, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if n.Add(1); resp.StatusCode != 200 {
+			t.Errorf("%d %s", resp.StatusCode, body)
+		}
+	})
 	req, err := http.NewRequestWithContext(ctx, "POST", "http://"+wheres[0]["http"]+"/drain", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -128,8 +117,7 @@ func TestSidecar(t *testing.T) {
 	if n.Load() == 0 {
 		t.Error("nothing was sent")
 	}
-	close(stop)
-	wg.Wait()
+	stop()
 	for _, p := range sidecars {
 		p.Stop(syscall.SIGTERM)
 	}

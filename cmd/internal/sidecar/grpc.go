@@ -18,6 +18,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/httpkey"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/clerk/clerkgrpc"
+	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/slicelet/sliceletgrpc"
 )
 
@@ -100,14 +101,26 @@ func (w *withContext) Context() context.Context { return w.ctx }
 // relay passes an RPC on to the server.
 func (s *Sidecar) relay(l *life, in grpc.ServerStream) error {
 	h, keyed := sliceletgrpc.HandleFrom(in.Context())
-	switch {
-	case !l.up.Load():
-		return s.refusal(l, keyed)
-	case s.cfg.Misrouted == Refuse && keyed && !h.Owned():
-		return refused(l)
+	if err := s.turnsAway(l, h, keyed); err != nil {
+		return err
 	}
-	s.underWay.Add(1)
-	defer s.underWay.Add(-1)
+	if s.slots != nil {
+		// To admission RPCs that are passed on are streams, of which it would not hear.
+		l.slicelet.Admission().Begin()
+		ok, waited := s.slots.take(in.Context())
+		defer func() { l.slicelet.Admission().End(in.Context(), time.Now(), !ok && in.Context().Err() == nil) }()
+		switch {
+		case ok:
+			defer s.slots.release()
+		case in.Context().Err() != nil:
+			return status.FromContextError(in.Context().Err()).Err()
+		default:
+			return sliceletgrpc.Overloaded(in.Context())
+		}
+		if err := s.turnsAway(l, h, keyed); waited && err != nil {
+			return err
+		}
+	}
 	var token assignment.Generation
 	if keyed && l.slicelet.Mode() == assignment.Consistent {
 		token = h.FencingToken()
@@ -118,6 +131,17 @@ func (s *Sidecar) relay(l *life, in grpc.ServerStream) error {
 		return s.refusal(l, keyed)
 	}
 	return err
+}
+
+// turnsAway is the error of an RPC that is not for the server.
+func (s *Sidecar) turnsAway(l *life, h slicelet.Handle, keyed bool) error {
+	switch dead, lost := s.fit(l, h, keyed); {
+	case dead:
+		return s.refusal(l, keyed)
+	case lost:
+		return refused(l)
+	}
+	return nil
 }
 
 func generationOf(l *life) assignment.Generation {

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/clerk/clerkgrpc"
 	"github.com/slicer-project/slicer/clerk/front"
@@ -29,6 +30,7 @@ type greeter struct {
 	t       *testing.T
 	name    string
 	address string
+	work    func() // what it does for an RPC, if it is not nil
 	mu      sync.Mutex
 	srv     *grpc.Server
 }
@@ -59,6 +61,9 @@ var greeterService = grpc.ServiceDesc{ServiceName: "helloworld.Greeter", Handler
 }
 
 func (g *greeter) hello(ctx context.Context, in *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
+	if g.work != nil {
+		g.work()
+	}
 	if in.Value == "fail" {
 		return nil, status.Error(codes.NotFound, "no such name")
 	}
@@ -152,35 +157,24 @@ func TestGRPCServerDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	stop := make(chan struct{})
 	var byA, byB, lost atomic.Int64
 	var dies atomic.Bool
-	var wg sync.WaitGroup
-	for n := range 4 {
-		wg.Go(func() {
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), limit)
-				out := new(wrapperspb.StringValue)
-				err := conn.Invoke(clerk.WithKey(ctx, fmt.Sprint(n, "-", i)), sayHello, wrapperspb.String("Ada"), out)
-				cancel()
-				switch {
-				case err != nil && dies.Load() && status.Code(err) == codes.Unavailable:
-					lost.Add(1)
-				case err != nil:
-					t.Error(err)
-				case out.Value[0] == 'a':
-					byA.Add(1)
-				default:
-					byB.Add(1)
-				}
-			}
-		})
-	}
+	stop := waittest.Repeat(4, func(n, i int) {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		out := new(wrapperspb.StringValue)
+		err := conn.Invoke(clerk.WithKey(ctx, fmt.Sprint(n, "-", i)), sayHello, wrapperspb.String("Ada"), out)
+		cancel()
+		switch {
+		case err != nil && dies.Load() && status.Code(err) == codes.Unavailable:
+			lost.Add(1)
+		case err != nil:
+			t.Error(err)
+		case out.Value[0] == 'a':
+			byA.Add(1)
+		default:
+			byB.Add(1)
+		}
+	})
 	eventually(t, "both serve", func() bool { return byA.Load() > 10 && byB.Load() > 10 })
 	dies.Store(true)
 	servers[0].kill()
@@ -200,6 +194,5 @@ func TestGRPCServerDies(t *testing.T) {
 	}
 	n = byB.Load()
 	eventually(t, "b serves on", func() bool { return byB.Load() > n+10 })
-	close(stop)
-	wg.Wait()
+	stop()
 }

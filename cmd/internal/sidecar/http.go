@@ -157,19 +157,35 @@ func (l *life) ownerElsewhere(key string) string {
 // inner is what stands behind the slicelet's handler.
 func (s *Sidecar) inner(l *life) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h, keyed := slicelethttp.HandleFrom(r.Context())
-		switch {
-		case !l.up.Load():
-			s.nowhere(w, r, l)
-			return
-		case s.cfg.Misrouted == Refuse && keyed && !h.Owned():
-			refuse(w, l, "does not own the key")
+		if s.turnedAway(w, r, l) {
 			return
 		}
-		s.underWay.Add(1)
-		defer s.underWay.Add(-1)
-		s.paths.server.ServeHTTP(w, r)
+		ok, waited := s.slots.take(r.Context())
+		switch {
+		case ok:
+			defer s.slots.release()
+			if !waited || !s.turnedAway(w, r, l) {
+				s.paths.server.ServeHTTP(w, r)
+			}
+		case r.Context().Err() != nil:
+			w.WriteHeader(http.StatusGatewayTimeout)
+		default:
+			slicelethttp.Overloaded(w, r)
+		}
 	})
+}
+
+// turnedAway answers a request that is not for the server, and reports whether it is one.
+func (s *Sidecar) turnedAway(w http.ResponseWriter, r *http.Request, l *life) bool {
+	h, keyed := slicelethttp.HandleFrom(r.Context())
+	dead, lost := s.fit(l, h, keyed)
+	switch {
+	case dead:
+		s.nowhere(w, r, l)
+	case lost:
+		refuse(w, l, "does not own the key")
+	}
+	return dead || lost
 }
 
 // nowhere answers a request that has not gone to the server, which is dead: another task is to get

@@ -33,11 +33,7 @@ const limit = waittest.Patience
 
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(limit); !so(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("in vain: " + what)
-		}
-	}
+	waittest.Eventually(t, limit, what, so)
 }
 
 // server is what the sidecar stands beside. It can die, and come back at its address.

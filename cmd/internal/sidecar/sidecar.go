@@ -25,6 +25,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk/clerkgrpc"
 	"github.com/slicer-project/slicer/clerk/front"
 	"github.com/slicer-project/slicer/slicelet"
@@ -44,7 +45,7 @@ const (
 
 // Config says what is beside which server.
 type Config struct {
-	// Slicelet is the task's, but for Starting and Signals. Its address is the sidecar's.
+	// Slicelet is the task's, but for Starting. Its address is the sidecar's.
 	Slicelet slicelet.Config
 	// Upstream is host:port of the server, which H2C says to speak HTTP/2 without TLS, and GRPC
 	// gRPC. MaxMessage bounds gRPC's messages, bytes.
@@ -61,8 +62,10 @@ type Config struct {
 	TLS       func() *tls.Config
 	// EndMoved ends WebSockets, server-sent events and gRPC streams whose keys have moved.
 	EndMoved bool
-	// UnderWay is how many requests may be under way at the server before there is no room for
-	// more, if the job's admission is on; 0 for any.
+	// UnderWay is how many requests there are at the server at once at most, 0 for any, whatever the
+	// job's admission is: WebSockets and streams to their end, and not those for Health and Webhook.
+	// One whose client is gone counts no more, whatever the server still does about it. Others wait,
+	// mostWaiting of them, or there is no room for them.
 	UnderWay int
 	// Webhook is the URL that changes of ownership are sent to; empty for none.
 	Webhook string
@@ -81,11 +84,11 @@ type Sidecar struct {
 	tell    teller
 	metrics *metrics
 
-	life     atomic.Pointer[life] // never nil
-	keys     atomic.Pointer[front.Keys]
-	underWay atomic.Int64
-	why      atomic.Pointer[error] // the server does not answer
-	notify   chan struct{}         // of capacity 1: the server may be dead
+	life   atomic.Pointer[life] // never nil
+	keys   atomic.Pointer[front.Keys]
+	slots  *slots                // nil if any number may be under way
+	why    atomic.Pointer[error] // the server does not answer
+	notify chan struct{}         // of capacity 1: the server may be dead
 
 	door *door // of gRPC
 
@@ -108,7 +111,7 @@ type life struct {
 
 // New starts one. It does not wait for the server.
 func New(cfg Config) (*Sidecar, error) {
-	s := &Sidecar{cfg: cfg, log: cfg.Logger, notify: make(chan struct{}, 1), over: make(chan struct{})}
+	s := &Sidecar{cfg: cfg, log: cfg.Logger, slots: newSlots(cfg.UnderWay), notify: make(chan struct{}, 1), over: make(chan struct{})}
 	s.probe.init(&s.cfg)
 	s.tell.init(s)
 	why := errors.New("not asked yet")
@@ -142,9 +145,6 @@ func New(cfg Config) (*Sidecar, error) {
 func (s *Sidecar) begin() (*life, error) {
 	cfg := s.cfg.Slicelet
 	cfg.Starting = true
-	if most := s.cfg.UnderWay; most > 0 {
-		cfg.Signals = append(cfg.Signals[:len(cfg.Signals):len(cfg.Signals)], func() float64 { return float64(s.underWay.Load()) / float64(most) })
-	}
 	sl, err := slicelet.New(cfg)
 	if err != nil {
 		return nil, err
@@ -242,6 +242,13 @@ func (s *Sidecar) replace(ctx context.Context, l *life) {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// fit says why a request is not for the server: that is dead, or the task does not own the key any
+// more where only the owner serves it.
+func (s *Sidecar) fit(l *life, h slicelet.Handle, keyed bool) (dead, lost bool) {
+	onlyOwner := s.cfg.Misrouted == Refuse || l.slicelet.Mode() == assignment.Consistent
+	return !l.up.Load(), keyed && onlyOwner && !h.AssignedContinuously()
 }
 
 // suspect has the server be looked at.

@@ -10,9 +10,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/slicer-project/slicer/assigner"
+	"github.com/slicer-project/slicer/assignment/cputest"
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
 	"github.com/slicer-project/slicer/assignment/waittest"
-	"github.com/slicer-project/slicer/distributor/crowdtest"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -27,11 +27,11 @@ func BenchmarkAssigner(b *testing.B) {
 	address, admin, reg := startAssigner(b)
 	startReporters(b, address, job, distributors, tasks)()
 	for b.Loop() {
-		cpu, rounds, began := crowdtest.CPU(), roundSeconds(b, reg), time.Now()
+		cpu, rounds, began := cputest.Own(), roundSeconds(b, reg), time.Now()
 		time.Sleep(watched)
 		took := time.Since(began).Seconds()
 		rounds = roundSeconds(b, reg) - rounds
-		cpu = crowdtest.CPU() - cpu
+		cpu = cputest.Own() - cpu
 		b.ReportMetric(max(cpu.Seconds()-rounds, 0)/took, "cpu-s/s")
 		b.ReportMetric(cpu.Seconds()/took, "all-cpu-s/s")
 		b.ReportMetric(rounds/took, "rounds-s/s")

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/cputest"
 	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/deploy/plot"
@@ -299,15 +299,6 @@ func (a *arena) offer(perSecond float64, d time.Duration, central bool) point {
 	return p
 }
 
-// cpu is what this process has used.
-func cpu() time.Duration {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 // BenchmarkAuthority offers more and more load to 50 servers, with an authority
 // that is asked by the client before each request and by the server during it,
 // and with Slicer.
@@ -318,13 +309,13 @@ func BenchmarkAuthority(b *testing.B) {
 		most := [2]float64{}
 		for _, rate := range []float64{250, 500, 1000, 2000, 3000, 4000, 6000, 8000, 12000, 16000, 24000} {
 			for i, central := range []bool{false, true} {
-				before := cpu()
+				before := cputest.Own()
 				p := a.offer(rate, 5*time.Second, central)
 				curves[i] = append(curves[i], p)
 				most[i] = max(most[i], p.served)
 				b.Logf("%-9s offered %6.0f/s: served %6.0f/s, median %8.2f ms, 99th percentile %8.2f ms, %d failed, CPU of clients, servers and Slicer %.0f us a request",
 					[]string{"Slicer", "authority"}[i], p.offered, p.served, float64(p.median.Microseconds())/1000, float64(p.p99.Microseconds())/1000, p.failed,
-					float64((cpu()-before).Microseconds())/max(p.served*5, 1))
+					float64((cputest.Own()-before).Microseconds())/max(p.served*5, 1))
 			}
 		}
 		b.ReportMetric(most[0], "req/s-slicer")

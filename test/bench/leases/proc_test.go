@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment/cputest"
 	"github.com/slicer-project/slicer/test/kit/process"
 )
 
@@ -18,16 +19,11 @@ import (
 func used(b *testing.B, ps ...*process.Process) (all time.Duration) {
 	b.Helper()
 	for _, p := range ps {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))
+		one, err := cputest.Of(p.Pid())
 		if err != nil {
 			b.Fatal(err)
 		}
-		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-		var user, system int64
-		if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system); err != nil {
-			b.Fatal(err)
-		}
-		all += time.Duration(user+system) * (time.Second / 100)
+		all += one
 	}
 	return all
 }

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/cputest"
 	"github.com/slicer-project/slicer/distributor/xds"
 	"github.com/slicer-project/slicer/test/kit/bed"
 	"github.com/slicer-project/slicer/test/kit/process"
@@ -233,7 +234,7 @@ func benchmarkClients(b *testing.B, n int) {
 	allHold(jobs.last.Generation())
 	var took []time.Duration
 	late := 0
-	before, _ := spent(b)
+	before := cputest.Own()
 	for b.Loop() {
 		a := jobs.next()
 		began := time.Now()
@@ -245,24 +246,12 @@ func benchmarkClients(b *testing.B, n int) {
 			took = append(took, at.Sub(began))
 		}
 	}
-	cpu, resident := spent(b)
-	cpu -= before
+	cpu := cputest.Own() - before
 	slices.Sort(took)
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(cpu.Seconds()*1000/float64(b.N), "cpu_ms/change")
 	b.ReportMetric(took[len(took)/2].Seconds()*1000, "median_ms")
 	b.ReportMetric(took[len(took)-1].Seconds()*1000, "last_ms")
-	b.ReportMetric(resident, "MiB_rss")
+	b.ReportMetric(float64(cputest.OwnMost())/(1<<20), "MiB_rss")
 	b.ReportMetric(float64(late)/float64(b.N), "late/change")
-}
-
-// spent is the CPU time that this process, which is the Distributor, has used, and the memory
-// that it has had at most, MiB.
-func spent(b *testing.B) (cpu time.Duration, resident float64) {
-	b.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), float64(u.Maxrss) / 1024
 }

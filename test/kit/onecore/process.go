@@ -3,7 +3,6 @@ package onecore
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -19,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/slicer-project/slicer/assignment/cputest"
 	"github.com/slicer-project/slicer/test/examples/greeter/hello"
 )
 
@@ -186,14 +186,11 @@ func (p *Process) proc(tb testing.TB, file string) string {
 // CPU is what it has used.
 func (p *Process) CPU(tb testing.TB) time.Duration {
 	tb.Helper()
-	text := p.proc(tb, "stat")
-	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-	user, err := strconv.Atoi(fields[11])
-	system, err2 := strconv.Atoi(fields[12])
-	if err := errors.Join(err, err2); err != nil {
+	used, err := cputest.Of(p.cmd.Process.Pid)
+	if err != nil {
 		tb.Fatal(err)
 	}
-	return time.Duration(user+system) * (time.Second / 100)
+	return used
 }
 
 // MostMemory is the most that it has had resident, bytes.

@@ -7,7 +7,6 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 
 	"github.com/slicer-project/slicer/assigner"
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/cputest"
 	assignmentstore "github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/etcdstore"
 	"github.com/slicer-project/slicer/assignment/store/etcdstore/etcdtest"
@@ -288,14 +288,6 @@ func (f *fleet) mean(name, label string) time.Duration {
 	return 0
 }
 
-func cpuTime() time.Duration {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 // BenchmarkTwoThousandSlicelets is changes of a job with two thousand slicelets,
 // each with an etcd lease of its own, on one etcd and by the assigner's own hand:
 //
@@ -308,15 +300,15 @@ func BenchmarkTwoThousandSlicelets(b *testing.B) {
 	f.settled("")
 	time.Sleep(2 * time.Second)
 	const idle = 10 * time.Second
-	n, used := f.keepalives.Load(), cpuTime()
+	n, used := f.keepalives.Load(), cputest.Own()
 	time.Sleep(idle)
-	n, used = f.keepalives.Load()-n, cpuTime()-used
-	i, busy := 0, cpuTime()
+	n, used = f.keepalives.Load()-n, cputest.Own()-used
+	i, busy := 0, cputest.Own()
 	for b.Loop() {
 		f.drain(i)
 		i++
 	}
-	busy = cpuTime() - busy
+	busy = cputest.Own() - busy
 	if s := f.sessions.Load(); s != fleetSize {
 		b.Errorf("%d sessions were opened by %d slicelets: leases were lost", s, fleetSize)
 	}

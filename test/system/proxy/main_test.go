@@ -1,9 +1,7 @@
 package proxy
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -18,19 +16,19 @@ import (
 	"github.com/slicer-project/slicer/clerk/front"
 	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/slicelet/slicelethttp"
+	"github.com/slicer-project/slicer/test/kit/process"
 )
 
-// The test binary is also the programs of the test: the role comes in this
-// variable, and what belongs to it in others.
+// The test binary is also the programs of the test: what belongs to their roles comes in these
+// variables.
 const (
-	roleEnv         = "SLICER_TEST_ROLE"
 	nameEnv         = "SLICER_TEST_NAME"
 	distributorsEnv = "SLICER_TEST_DISTRIBUTORS"
 	serversEnv      = "SLICER_TEST_SERVERS"
 )
 
 func TestMain(m *testing.M) {
-	switch role := os.Getenv(roleEnv); role {
+	switch role := process.Role(); role {
 	case "":
 		goleak.VerifyTestMain(m)
 	case "server", "plain":
@@ -43,20 +41,6 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
-}
-
-// serve prints where it listens and serves until standard input ends.
-func serve(lis net.Listener, h http.Handler) error {
-	srv := &http.Server{Handler: h}
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		srv.Close()
-	}()
-	fmt.Println(lis.Addr())
-	if err := srv.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
 }
 
 // server is a task of job web that answers with a kilobyte. At /stats it says how
@@ -94,7 +78,7 @@ func server() error {
 	if err != nil {
 		return err
 	}
-	return serve(lis, h)
+	return process.ServeHTTP(lis, h)
 }
 
 // plain is httputil's ReverseProxy as one would tune it, to the servers in turn.
@@ -106,7 +90,7 @@ func plain() error {
 	servers := strings.Split(os.Getenv(serversEnv), ",")
 	var turn atomic.Uint64
 	dialer := &net.Dialer{Timeout: 2 * time.Second, KeepAlive: 30 * time.Second}
-	return serve(lis, &httputil.ReverseProxy{
+	return process.ServeHTTP(lis, &httputil.ReverseProxy{
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.Out.URL.Scheme, pr.Out.URL.Host = "http", servers[turn.Add(1)%uint64(len(servers))]
 			pr.Out.Host = pr.In.Host

@@ -3,6 +3,8 @@ package proxy
 import (
 	"testing"
 	"time"
+
+	"github.com/slicer-project/slicer/test/kit/process"
 )
 
 // TestRig: what is compared does the same work, and slicerproxy sends every key to
@@ -26,7 +28,7 @@ func BenchmarkProxies(b *testing.B) {
 	r := newRig(b)
 	var slicer, plain, ratio float64
 	for b.Loop() {
-		slicer, plain, ratio = compare(5, func(addr string) float64 { return rate(b, addr, time.Second/2) }, r)
+		slicer, plain, ratio = compare(5, func(s process.Server) float64 { return rate(b, s, time.Second/2) }, r)
 	}
 	b.ReportMetric(slicer, "slicer-req/s")
 	b.ReportMetric(plain, "plain-req/s")

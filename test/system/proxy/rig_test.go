@@ -1,20 +1,14 @@
 package proxy
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -42,76 +36,8 @@ const servers = 4
 
 // rig is four servers, and before them slicerproxy and a plain proxy.
 type rig struct {
-	servers       []string
-	slicer, plain string // addresses
-}
-
-// pids are processes by the address that they said.
-var pids sync.Map
-
-// role runs the test binary in a role.
-func role(tb testing.TB, name string, env ...string) string {
-	tb.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), append(env, roleEnv+"="+name)...)
-	return start(tb, cmd, func(line string) (string, bool) { return line, true })
-}
-
-// start runs a program until the test ends, and returns what where finds in its
-// output first.
-func start(tb testing.TB, cmd *exec.Cmd, where func(line string) (string, bool)) string {
-	tb.Helper()
-	in, err := cmd.StdinPipe() // whose end, by our own too, ends it
-	if err != nil {
-		tb.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	cmd.Stderr = cmd.Stdout
-	if err := cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
-	found := make(chan string, 1)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		var said strings.Builder
-		sent := false
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			fmt.Fprintln(&said, lines.Text())
-			if addr, ok := where(lines.Text()); ok && !sent {
-				found <- addr
-				sent = true
-			}
-		}
-		if !sent {
-			found <- ""
-			tb.Errorf("%v says %s", cmd.Args, said.String())
-		}
-	}()
-	tb.Cleanup(func() {
-		in.Close()
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		<-done
-		_ = cmd.Wait()
-	})
-	addr := <-found
-	if addr == "" {
-		tb.FailNow()
-	}
-	pids.Store(addr, cmd.Process.Pid)
-	return addr
-}
-
-// serving finds the address in slicerproxy's log.
-func serving(line string) (string, bool) {
-	var m struct{ Msg, Listen string }
-	if json.Unmarshal([]byte(line), &m) != nil || m.Msg != "serving" {
-		return "", false
-	}
-	return m.Listen, true
+	servers       []string // addresses
+	slicer, plain process.Server
 }
 
 // newRig waits until every server owns something.
@@ -127,7 +53,7 @@ func newRig(tb testing.TB) *rig {
 	r := &rig{}
 	distributors := strings.Join(plane.Addrs(), ",")
 	for i := range servers {
-		r.servers = append(r.servers, role(tb, "server", fmt.Sprintf("%s=web-%d", nameEnv, i), distributorsEnv+"="+distributors))
+		r.servers = append(r.servers, process.ServeRole(tb, "server", fmt.Sprintf("%s=web-%d", nameEnv, i), distributorsEnv+"="+distributors).Addr)
 	}
 	ck, err := clerk.New(clerk.Config{Job: "web", Distributors: plane.Addrs()})
 	if err != nil {
@@ -156,9 +82,9 @@ func newRig(tb testing.TB) *rig {
 	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	r.plain = role(tb, "plain", serversEnv+"="+strings.Join(r.servers, ","))
-	r.slicer = start(tb, exec.Command(filepath.Join(dir, "slicerproxy"), "--config="+file, "--distributors="+distributors,
-		"--listen=127.0.0.1:0", "--http=", "--log-format=json"), serving)
+	r.plain = process.ServeRole(tb, "plain", serversEnv+"="+strings.Join(r.servers, ","))
+	r.slicer = process.Serve(tb, exec.Command(filepath.Join(dir, "slicerproxy"), "--config="+file, "--distributors="+distributors,
+		"--listen=127.0.0.1:0", "--http=", "--log-format=json"), process.Listens)
 	return r
 }
 
@@ -187,45 +113,17 @@ func (r *rig) stats(tb testing.TB) (owned, others, keyless, busy int) {
 
 // rate is how many requests a second a proxy serves to 32 clients, each with a
 // key in a header.
-func rate(tb testing.TB, addr string, d time.Duration) float64 {
+func rate(tb testing.TB, s process.Server, d time.Duration) float64 {
 	tb.Helper()
-	tr := &http.Transport{MaxIdleConnsPerHost: 64}
-	defer tr.CloseIdleConnections()
-	var n, failed atomic.Int64
-	var clients sync.WaitGroup
-	began := time.Now()
-	for c := range 32 {
-		clients.Go(func() {
-			for i := 0; time.Since(began) < d; i++ {
-				req, err := http.NewRequest("GET", "http://"+addr+"/profile", nil)
-				if err != nil {
-					failed.Add(1)
-					return
-				}
-				req.Host = "header.test"
-				req.Header.Set("X-User", fmt.Sprint("user/", c, "/", i%1000))
-				resp, err := tr.RoundTrip(req)
-				if err != nil {
-					failed.Add(1)
-					continue
-				}
-				if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != 200 {
-					failed.Add(1)
-				}
-				resp.Body.Close()
-				n.Add(1)
-			}
-		})
-	}
-	clients.Wait()
-	if failed.Load() > 0 {
-		tb.Errorf("%d requests failed", failed.Load())
-	}
-	return float64(n.Load()) / time.Since(began).Seconds()
+	_, rate := s.Ask(tb, 32, d, 1024, func(r *http.Request, user string) {
+		r.Host = "header.test"
+		r.Header.Set("X-User", user)
+	})
+	return rate
 }
 
 // compare lets both proxies take turns, first a round that does not count.
-func compare(rounds int, measure func(addr string) float64, r *rig) (slicer, plain, ratio float64) {
+func compare(rounds int, measure func(process.Server) float64, r *rig) (slicer, plain, ratio float64) {
 	measure(r.slicer)
 	measure(r.plain)
 	var ss, ps, ratios []float64

@@ -3,7 +3,6 @@
 package proxy
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,7 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/slicer-project/slicer/test/kit/process"
 )
 
 // kinds are scripts' requests by the rule that they are for: %s is a user.
@@ -72,37 +72,12 @@ func wrk(t testing.TB, addr, kind, seconds string) (float64, string) {
 	return n, p99
 }
 
-// cpu is the processor time that the process behind an address has used.
-func cpu(t testing.TB, addr string) time.Duration {
-	t.Helper()
-	pid, ok := pids.Load(addr)
-	if !ok {
-		t.Fatalf("no process at %s", addr)
-	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	// proc(5): utime and stime are the 14th and 15th fields, and the name, which
-	// is the second, may hold spaces. Ticks are hundredths of a second.
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	var ticks int
-	for _, f := range fields[11:13] {
-		n, err := strconv.Atoi(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond
-}
-
 // TestWrk: each kind of rule sends every request to its key's owner.
 func TestWrk(t *testing.T) {
 	r := newRig(t)
 	before := 0
 	for _, k := range kinds {
-		n, p99 := wrk(t, r.slicer, k.name, "1s")
+		n, p99 := wrk(t, r.slicer.Addr, k.name, "1s")
 		owned, others, keyless, busy := r.stats(t)
 		t.Logf("%-9s %8.0f requests/s, p99 %s", k.name, n, p99)
 		if owned == before || others > 0 || keyless > 0 || busy != servers {
@@ -125,19 +100,19 @@ func BenchmarkWrk(b *testing.B) {
 func benchWrk(t *testing.B) {
 	r := newRig(t)
 	costs := map[string][]float64{}
-	slicer, plain, ratio := compare(9, func(addr string) float64 {
-		used := cpu(t, addr)
-		n, p99 := wrk(t, addr, "header", "2s")
-		cost := float64((cpu(t, addr) - used).Microseconds()) / (2 * n)
-		costs[addr] = append(costs[addr], cost)
+	slicer, plain, ratio := compare(9, func(s process.Server) float64 {
+		used := s.CPU(t)
+		n, p99 := wrk(t, s.Addr, "header", "2s")
+		cost := float64((s.CPU(t) - used).Microseconds()) / (2 * n)
+		costs[s.Addr] = append(costs[s.Addr], cost)
 		which := "plain"
-		if addr == r.slicer {
+		if s == r.slicer {
 			which = "slicer"
 		}
 		t.Logf("%-9s %8.0f requests/s, p99 %s, %.1f us of CPU a request", which, n, p99, cost)
 		return n
 	}, r)
-	t.Logf("CPU of the proxy a request: slicerproxy %.1f us, plain ReverseProxy %.1f us (medians)", median(costs[r.slicer]), median(costs[r.plain]))
+	t.Logf("CPU of the proxy a request: slicerproxy %.1f us, plain ReverseProxy %.1f us (medians)", median(costs[r.slicer.Addr]), median(costs[r.plain.Addr]))
 	t.Logf("slicerproxy %.0f, plain ReverseProxy %.0f requests/s: ratio %.3f (medians)", slicer, plain, ratio)
 	t.ReportMetric(ratio, "ratio")
 	if ratio < .9 {

@@ -55,13 +55,13 @@ func rpcServer(t *testing.T) (address string) {
 
 // caller sends RPCs to one sidecar.
 type caller struct {
-	*program
+	process.Server
 	conn *grpc.ClientConn
 }
 
-func newCaller(t *testing.T, p *program) *caller {
+func newCaller(t *testing.T, p process.Server) *caller {
 	t.Helper()
-	conn, err := grpc.NewClient(p.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(p.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,8 +120,8 @@ func TestConsistentGRPC(t *testing.T) {
 	env.Consistent("bank")
 	at := env.Loopback()
 	sidecar := func(task string) *caller {
-		return newCaller(t, start(t, exec.Command(process.Program("slicerproxy"), "--grpc", "--job=bank", "--task="+task, "--upstream="+rpcServer(t),
-			"--distributors="+at, "--leases="+at, "--lease-time=1s", "--listen=127.0.0.1:0", "--http=", "--log-format=json", "--drain-timeout=1s"), listens))
+		return newCaller(t, process.Serve(t, exec.Command(process.Program("slicerproxy"), "--grpc", "--job=bank", "--task="+task, "--upstream="+rpcServer(t),
+			"--distributors="+at, "--leases="+at, "--lease-time=1s", "--listen=127.0.0.1:0", "--http=", "--log-format=json", "--drain-timeout=1s"), process.Listens))
 	}
 	env.Assign("bank", slicertest.Spread("a"))
 	a, b := sidecar("a"), sidecar("b")
@@ -134,12 +134,12 @@ func TestConsistentGRPC(t *testing.T) {
 		t.Errorf("b's token is %d, a's was %d", second, first)
 	}
 	release := env.Hold("b")
-	if err := syscall.Kill(b.pid, syscall.SIGSTOP); err != nil {
+	if err := syscall.Kill(b.Pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	env.Assign("bank", slicertest.Spread("a")) // returns when b's lease has run out
 	third := a.serves(t)
-	if err := syscall.Kill(b.pid, syscall.SIGCONT); err != nil {
+	if err := syscall.Kill(b.Pid, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	b.wantRefused(t, "b was stopped, and the key has moved")
