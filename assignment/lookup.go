@@ -1,32 +1,36 @@
 package assignment
 
-import "math/bits"
+import (
+	"encoding/binary"
+	"math/bits"
+)
 
 // line finds the slices of one bucket of keys, those that have the same top bits: what a lookup
 // reads is half a cache line, whatever the number of slices.
-type line struct {
-	// head is, from the low end, the number of the slice that holds the bucket's first key
-	// (24 bits), the position of its first owner (24 bits), and flags.
-	head uint64
-	// lanes are the bucket's other starts, in order, 16 bits each: the laneBits that follow the
-	// bucket's in a key. The lanes left over are empty.
-	lanes [lineWords]uint64
-}
+//
+// Its first 8 bytes are the head; then come the lanes, 2 bytes each, which are the bucket's other
+// starts in order: the laneBits that follow the bucket's in a key. Lanes left over are emptyLane,
+// which no start before them is above. Numbers are little-endian.
+type line [lineSize]byte
 
 const (
-	lineWords = 3
-	laneBits  = 14 // which leaves a bit for emptyLane and one for the comparison
-	emptyLane = 1<<15 - 1
+	lineSize  = 32
+	numLanes  = (lineSize - headSize) / 2
+	laneBits  = 14 // which leaves a bit for the comparison, and one to add up what it gives
+	emptyLane = 1<<laneBits - 1
 
-	inLanes uint64 = 1<<48 + 1<<32 + 1<<16 + 1 // times a value is that in all lanes
-	tops           = inLanes << 15
+	inLanes uint64 = 1<<48 + 1<<32 + 1<<16 + 1 // times a value is that in all lanes of a word
+	above          = inLanes << laneBits
 
+	// A head is, from the low end, the number of the slice that holds the bucket's first key
+	// (24 bits), the position of its first owner (24 bits), and flags.
+	headSize = 8
 	headBits = 24 // enough for MaxSlices and MaxOwnerships
 	headMask = 1<<headBits - 1
-	// overfull buckets have more starts than lanes: hot keys cut out into slices of their own.
-	overfull uint64 = 1 << 62
 	// shared buckets have a slice with several owners.
-	shared uint64 = 1 << 63
+	shared uint64 = 1 << 62
+	// overfull buckets have more starts than lanes: hot keys cut out into slices of their own.
+	overfull uint64 = 1 << 63
 )
 
 // slicesPerLine is how many slices there are for each line, between half as many and so many.
@@ -52,65 +56,82 @@ func (a *Assignment) buildIndex() {
 // newLine makes the line of a bucket that begins in the i-th slice, and returns the number of the
 // slice in which it ends.
 func (a *Assignment) newLine(i int, end SliceKey) (l line, last int) {
-	for w := range l.lanes {
-		l.lanes[w] = emptyLane * inLanes
+	for n := range numLanes {
+		binary.LittleEndian.PutUint16(l[headSize+2*n:], emptyLane)
 	}
+	var head uint64
 	starts := a.c.Starts
 	for last = i; last+1 < len(starts) && starts[last+1] < end; last++ {
 		n := last - i
-		if n == 4*lineWords {
-			l.head |= overfull
+		if n == numLanes {
+			head |= overfull
 		}
-		if l.head&overfull == 0 {
-			suffix := uint64(starts[last+1]) >> (a.shift - laneBits) & (1<<laneBits - 1)
-			l.lanes[n/4] ^= (emptyLane ^ suffix) << (n % 4 * 16)
+		if head&overfull == 0 {
+			suffix := starts[last+1] >> (a.shift - laneBits) & (1<<laneBits - 1)
+			binary.LittleEndian.PutUint16(l[headSize+2*n:], uint16(suffix))
 		}
 	}
 	lo, hi := a.Replicas(i).lo, a.Replicas(last).hi
 	if int(hi-lo) > last-i+1 {
-		l.head |= shared
+		head |= shared
 	}
-	l.head |= uint64(lo)<<headBits | uint64(i)
+	head |= uint64(lo)<<headBits | uint64(i)
+	binary.LittleEndian.PutUint64(l[:], head)
 	return l, last
 }
 
-// locate returns the number of the slice that holds the key and, if it has one owner, one is
-// true, that owner's position among the owners.
+// locate returns the number of the slice that holds the key and the positions of its owners, from
+// lo to below hi.
 //
-// All of a line's lanes are compared at once: a lane's top bit stays if what is taken from it is
-// no more than the key's. Without a loop there is no branch to mispredict.
-func (a *Assignment) locate(k SliceKey) (i int, owner uint32, one bool) {
-	k = min(k, KeyspaceEnd-1)
-	l := &a.lines[k>>(a.shift&63)]
-	x := uint64(k)>>((a.shift-laneBits)&63)&(1<<laneBits-1)*inLanes | tops
-	y := x - inLanes
-	d0, d1, d2 := x-l.lanes[0], x-l.lanes[1], x-l.lanes[2]
-	// Where the top bit is lost with one less, lane and key are the same, and which comes first
-	// is in bits that are not in the lane.
-	same := (d0 ^ (y - l.lanes[0])) | (d1 ^ (y - l.lanes[1])) | (d2 ^ (y - l.lanes[2]))
-	head := l.head
-	if same&tops|head&overfull != 0 {
-		return a.search(k), 0, false
+// All of a line's lanes are compared at once: the bit above a lane stays if what is taken from it
+// is no more than the key's. Without a loop there is no branch to mispredict.
+func (a *Assignment) locate(k SliceKey) (i int, lo, hi uint32) {
+	e := k >> (a.shift & 63)
+	if e >= SliceKey(len(a.lines)) {
+		return a.locate(KeyspaceEnd - 1)
 	}
-	n := (d0&tops>>15 + d1&tops>>15 + d2&tops>>15) * inLanes >> 48
-	return int(head&headMask + n), uint32(head>>headBits&headMask + n), head&shared == 0
+	l := &a.lines[e]
+	suffix := uint64(k) >> ((a.shift - laneBits) & 63) & (1<<laneBits - 1)
+	x := suffix*inLanes | above
+	n := (x - binary.LittleEndian.Uint64(l[8:])) & above
+	n += (x - binary.LittleEndian.Uint64(l[16:])) & above
+	n += (x - binary.LittleEndian.Uint64(l[24:])) & above
+	n = n >> laneBits * inLanes >> 48
+	head := binary.LittleEndian.Uint64(l[:])
+	i = int(head&headMask + n)
+	// If a lane is the key's, it is the last that is no more than it, and which comes first is in
+	// bits that are not in the lane. Where none is no more, the two bytes before the lanes, which
+	// are flags, cause a search too many at worst.
+	same := uint64(binary.LittleEndian.Uint16(l[(headSize-2+2*n)&(lineSize-2):])) == suffix
+	if same || head >= shared {
+		if same || head >= overfull {
+			i = a.search(k)
+		}
+		r := a.Replicas(i)
+		return i, r.lo, r.hi
+	}
+	lo = uint32(head>>headBits + n)
+	return i, lo, lo + 1
 }
+
+// first is the number of the slice that holds the bucket's first key.
+func (l *line) first() int { return int(binary.LittleEndian.Uint64(l[:]) & headMask) }
 
 // search is Find by binary search within the key's bucket.
 func (a *Assignment) search(k SliceKey) int {
 	e := int(k >> a.shift)
-	lo, hi := int(a.lines[e].head&headMask), len(a.c.Starts)-1
+	i, last := a.lines[e].first(), len(a.c.Starts)-1
 	if e+1 < len(a.lines) {
-		hi = int(a.lines[e+1].head & headMask)
+		last = a.lines[e+1].first()
 	}
-	for lo < hi {
-		if mid := lo + (hi-lo+1)/2; a.c.Starts[mid] <= k {
-			lo = mid
+	for i < last {
+		if mid := i + (last-i+1)/2; a.c.Starts[mid] <= k {
+			i = mid
 		} else {
-			hi = mid - 1
+			last = mid - 1
 		}
 	}
-	return lo
+	return i
 }
 
 // Find returns the number of the slice that holds the key. Keys at or past
@@ -123,9 +144,6 @@ func (a *Assignment) Find(k SliceKey) int {
 // Lookup returns the tasks that own the key. It takes some nanoseconds and one miss in the caches
 // at any number of slices, no lock and no allocation.
 func (a *Assignment) Lookup(k SliceKey) Replicas {
-	i, owner, one := a.locate(k)
-	if one {
-		return Replicas{a, owner, owner + 1}
-	}
-	return a.Replicas(i)
+	_, lo, hi := a.locate(k)
+	return Replicas{a, lo, hi}
 }

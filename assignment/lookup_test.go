@@ -45,19 +45,31 @@ func shapes(rng *rand.Rand) map[string][]assignment.SliceKey {
 	return m
 }
 
+func newPlaced(t *testing.T, p assignment.Placement) *assignment.Assignment {
+	t.Helper()
+	a, err := assignment.New(assignment.Header{Job: "job", Generation: 1}, newTasks(5), assignment.Columns{Starts: p.Starts, Offsets: p.Offsets, Owners: p.Owners})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
 func TestLookupAgainstBinarySearch(t *testing.T) {
 	const seed = 7
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for name, starts := range shapes(rng) {
 		n := len(starts)
-		c := assignment.Columns{Starts: slices.Clone(starts), Owners: make([]uint32, n)}
-		for i := range c.Owners {
-			c.Owners[i] = uint32(i % 5)
+		one := assignment.Placement{Starts: slices.Clone(starts), Owners: make([]uint32, n)}
+		for i := range one.Owners {
+			one.Owners[i] = uint32(i % 5)
 		}
-		a, err := assignment.New(assignment.Header{Job: "job", Generation: 1}, newTasks(5), c)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
+		a := newPlaced(t, one)
+		var several assignment.Placement
+		for i, s := range starts {
+			owners := []uint32{uint32(i % 5), uint32(i%5+1) % 5, uint32(i%5+2) % 5}
+			several.Add(s, owners[:1+max(rng.IntN(8)-5, 0)]...)
 		}
+		b := newPlaced(t, several)
 		keys := []assignment.SliceKey{0, 1, assignment.KeyspaceEnd - 1}
 		for _, s := range starts {
 			keys = append(keys, s, s+1)
@@ -79,10 +91,16 @@ func TestLookupAgainstBinarySearch(t *testing.T) {
 			if r := a.Lookup(k); r.Len() != 1 || r.Position(0) != want%5 {
 				t.Fatalf("%s, seed %d: owner of key %s", name, seed, k)
 			}
+			if r := b.Lookup(k); b.Find(k) != want || r != b.Replicas(want) {
+				t.Fatalf("%s, seed %d: key %s is found in slice %d with %d owners, want %d with %d", name, seed, k, b.Find(k), r.Len(), want, b.Replicas(want).Len())
+			}
 		}
 		for _, k := range []assignment.SliceKey{assignment.KeyspaceEnd, assignment.KeyspaceEnd + 1, math.MaxUint64} {
 			if got := a.Find(k); got != n-1 {
 				t.Errorf("%s: key %s, past the end, is found in slice %d, want the last", name, k, got)
+			}
+			if r := b.Lookup(k); r != b.Replicas(n-1) {
+				t.Errorf("%s: the owners of key %s, past the end, are not those of the last slice", name, k)
 			}
 		}
 	}

@@ -83,12 +83,12 @@ func (c *routed) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// start finds the key of an RPC.
-func (s *source) start(ctx context.Context, method string, request any) (*routed, error) {
+// start finds the key of an RPC, for its context c.
+func (s *source) start(ctx context.Context, c *routed, method string, request any) error {
 	if s.err != nil {
-		return nil, s.err
+		return s.err
 	}
-	c := &routed{Context: ctx}
+	c.Context = ctx
 	r := &c.route
 	r.key, r.keyed = s.find(ctx, method, request)
 	if !r.keyed && s.fields != nil {
@@ -98,11 +98,11 @@ func (s *source) start(ctx context.Context, method string, request any) (*routed
 		r.silent = r.keyed && s.cfg.SendKey == ""
 	}
 	if !r.keyed && s.cfg.Keyless == RefuseKeyless {
-		return nil, status.Error(codes.InvalidArgument, s.missing(method))
+		return status.Error(codes.InvalidArgument, s.missing(method))
 	}
 	if r.keyed {
 		if err := assignment.CheckKey(r.key); err != nil {
-			return nil, status.Errorf(codes.InvalidArgument, "clerkgrpc: %v", err)
+			return status.Errorf(codes.InvalidArgument, "clerkgrpc: %v", err)
 		}
 		r.hash = assignment.KeyOf(r.key)
 	}
@@ -129,7 +129,7 @@ func (s *source) start(ctx context.Context, method string, request any) (*routed
 	if len(add) > 0 {
 		c.Context = metadata.AppendToOutgoingContext(ctx, add...)
 	}
-	return c, nil
+	return nil
 }
 
 // generation is one as it travels.

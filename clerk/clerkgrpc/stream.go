@@ -16,17 +16,16 @@ const maxReplay, maxReplayBytes = 8, 256 << 10
 
 // stream gives a streaming RPC its route, and makes it one that can be opened again.
 func (s *source) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	c, err := s.start(ctx, method, nil)
-	if err != nil {
+	c := &stream{source: s, open: open, desc: desc, cc: cc, method: method, opts: opts}
+	if err := s.start(ctx, &c.routed, method, nil); err != nil {
 		return nil, err
 	}
-	reopen := func() (grpc.ClientStream, error) { return open(c, desc, cc, method, opts...) }
-	first, err := reopen()
+	first, err := c.reopen()
 	if err != nil {
-		return nil, s.explain(targetJob(cc), &c.route, err)
+		return nil, s.explain(targetJob(cc), &c.routed.route, err)
 	}
-	again := func(failed error, times int) (bool, error) { return s.again(c, cc, method, failed, times) }
-	return &stream{cs: first, reopen: reopen, again: again}, nil
+	c.cs = first
+	return c, nil
 }
 
 // stream is a stream that is opened again when a task refuses it before the first
@@ -34,8 +33,13 @@ func (s *source) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 // that refuses has looked at none of them; one that has lost the key has, so then the
 // stream is opened again only if it may be carried out twice.
 type stream struct {
-	reopen func() (grpc.ClientStream, error)
-	again  func(failed error, times int) (bool, error)
+	routed routed // its context
+	source *source
+	open   grpc.Streamer // with what follows
+	desc   *grpc.StreamDesc
+	cc     *grpc.ClientConn
+	method string
+	opts   []grpc.CallOption
 
 	// sending is held while something is sent, and while the stream is replaced. It
 	// comes before mu.
@@ -44,10 +48,15 @@ type stream struct {
 	mu      sync.Mutex
 	cs      grpc.ClientStream
 	sent    []any
-	bytes   int  // of sent, as far as they are frames
-	closed  bool // for sending
-	settled bool // it will not be replaced any more
+	first   [1]any // where sent begins, to spare an allocation
+	bytes   int    // of sent, as far as they are frames
+	closed  bool   // for sending
+	settled bool   // it will not be replaced any more
 	times   int
+}
+
+func (s *stream) reopen() (grpc.ClientStream, error) {
+	return s.open(&s.routed, s.desc, s.cc, s.method, s.opts...)
 }
 
 func (s *stream) current() grpc.ClientStream {
@@ -59,8 +68,10 @@ func (s *stream) current() grpc.ClientStream {
 func (s *stream) settle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settled, s.sent = true, nil
+	s.settleLocked()
 }
+
+func (s *stream) settleLocked() { s.settled, s.sent, s.first[0] = true, nil, nil }
 
 // SendMsg is grpc.ClientStream's.
 func (s *stream) SendMsg(m any) error {
@@ -69,9 +80,12 @@ func (s *stream) SendMsg(m any) error {
 	s.mu.Lock()
 	cs := s.cs
 	if !s.settled && s.keepsLocked(m) {
+		if s.sent == nil {
+			s.sent = s.first[:0]
+		}
 		s.sent = append(s.sent, m)
 	} else {
-		s.settled, s.sent = true, nil
+		s.settleLocked()
 	}
 	settled := s.settled
 	s.mu.Unlock()
@@ -126,7 +140,7 @@ func (s *stream) replace(failed error) (bool, error) {
 	if settled {
 		return false, failed
 	}
-	if again, err := s.again(failed, times); !again {
+	if again, err := s.source.again(&s.routed, s.cc, s.method, failed, times); !again {
 		return false, err
 	}
 	s.sending.Lock()

@@ -18,12 +18,12 @@ import (
 
 // unary gives an RPC its route, and sends one that was refused again.
 func (s *source) unary(ctx context.Context, method string, request, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	c, err := s.start(ctx, method, request)
-	if err != nil {
+	c := new(routed)
+	if err := s.start(ctx, c, method, request); err != nil {
 		return err
 	}
 	for times := 0; ; times++ {
-		err = s.try(c, method, request, reply, cc, invoke, opts...)
+		err := s.try(c, method, request, reply, cc, invoke, opts...)
 		if err == nil {
 			return nil
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -242,7 +243,10 @@ func call(args []string) error {
 	}
 	webs := strings.Split(addrs[2], ",")
 	// As ours, by key: requests that go to servers in turn need fewer connections.
-	kinds["http/net_http"] = get(&http.Client{Transport: clerkhttp.DefaultBase()}, func(key string) string { return webs[assignment.KeyOf(key)%tasks] })
+	web := func(key string) string { return webs[assignment.KeyOf(key)%tasks] }
+	kinds["http/net_http"] = get(&http.Client{Transport: clerkhttp.DefaultBase()}, web)
+	kinds["http/headers_by_hand"] = get(&http.Client{Transport: sender{clerkhttp.DefaultBase()}}, web)
+	kinds["http/headers_and_context"] = get(&http.Client{Transport: sender{ender{clerkhttp.DefaultBase()}}}, web)
 	for name, job := range map[string]string{"http/clerkhttp": plainJob, "http/clerkhttp+slicelethttp": webJob} {
 		ck, err := clerkOf(job, distributor)
 		if err != nil {
@@ -329,6 +333,46 @@ func stream(cc *grpc.ClientConn, with func(context.Context, string) context.Cont
 		}
 		return nil
 	}
+}
+
+// sender adds headers like those of clerkhttp, as many and as long, as a RoundTripper has to: to
+// a copy of the request.
+type sender struct{ base http.RoundTripper }
+
+func (s sender) RoundTrip(r *http.Request) (*http.Response, error) {
+	key, _ := clerk.KeyOf(r.Context())
+	by, _ := r.Context().Deadline()
+	out := *r
+	out.Header = maps.Clone(r.Header)
+	out.Header["Header-Key"] = []string{key}
+	out.Header["Header-Generation"] = []string{"1760000000000"}
+	out.Header["Header-Timeout"] = []string{strconv.FormatInt(time.Until(by).Milliseconds(), 10)}
+	return s.base.RoundTrip(&out)
+}
+
+// ender gives a request a context that can be ended before the request's own.
+type ender struct{ base http.RoundTripper }
+
+func (e ender) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancel(r.Context())
+	resp, err := e.base.RoundTrip(r.WithContext(ctx))
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	resp.Body = ended{resp.Body, cancel}
+	return resp, nil
+}
+
+// ended is a body at whose end a context ends.
+type ended struct {
+	io.ReadCloser
+	cancel func()
+}
+
+func (e ended) Close() error {
+	defer e.cancel()
+	return e.ReadCloser.Close()
 }
 
 // get sends requests as a program would: with a deadline, and a key.

@@ -180,7 +180,8 @@ func BenchmarkRPC(b *testing.B) {
 	}
 }
 
-// BenchmarkHTTP is a GET through clerkhttp's transport, to plain servers and to ours.
+// BenchmarkHTTP is a GET through clerkhttp's transport, to plain servers and to ours; beside it
+// what net/http alone takes for as many headers, and for a context that can be ended.
 //
 //	go test -c -o rpc.test ./test/bench/rpc && nice -n -5 ./rpc.test -test.run '^$' -test.bench HTTP -test.benchtime 1x
 func BenchmarkHTTP(b *testing.B) {
@@ -188,8 +189,12 @@ func BenchmarkHTTP(b *testing.B) {
 	for _, atATime := range []int{1, 16} {
 		b.Run(fmt.Sprintf("c=%d", atATime), func(b *testing.B) {
 			for b.Loop() {
-				t.compare(b, []string{"http/net_http", "http/clerkhttp", "http/clerkhttp+slicelethttp"}, atATime, 0, nil, []bar{
+				kinds := []string{"http/net_http", "http/headers_by_hand", "http/headers_and_context", "http/clerkhttp", "http/clerkhttp+slicelethttp"}
+				t.compare(b, kinds, atATime, 0, nil, []bar{
 					{kind: "http/clerkhttp", of: "http/net_http", least: .92},
+					{kind: "http/headers_by_hand", of: "http/net_http"},
+					{kind: "http/headers_and_context", of: "http/net_http"},
+					{kind: "http/clerkhttp", of: "http/headers_and_context"},
 					{kind: "http/clerkhttp+slicelethttp", of: "http/net_http"},
 				})
 			}
