@@ -43,7 +43,8 @@
 //     foretold. Only tasks that long known keys keep hot may give away a little
 //     more of what lies beside these (bursts.go).
 //   - The benefit of a move is the fall of squared overload, so that it is not
-//     stuck when two tasks are equally hot.
+//     stuck when two tasks are equally hot. A replica more counts for more and one
+//     fewer for less, as keys on several tasks change what each carries by less.
 //   - When no single move helps, the compound one that gains most for what it
 //     moves makes room for a hot slice (eject.go). When nothing helps, it goes on
 //     with the next task.

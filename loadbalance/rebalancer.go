@@ -198,10 +198,29 @@ func (c *rebalancer) step(h uint32) bool {
 // keys: they can be taken away again at no cost.
 const loadCost = .03
 
+const (
+	// unevenness is half of the variance of what a key carries while its replicas stay where
+	// they are, as a share of its squared load: half, as a task at the level is above it half
+	// of the time. So a load is taken to become more or less by three quarters.
+	unevenness = .3
+	// leastOfBenefit is the share of the benefit of a replica fewer that counts at least.
+	leastOfBenefit = .001
+)
+
+// evenness is by how much less squared overload there is to be expected of what piece p will
+// carry, as tasks are at a level, with so many owners instead of those that it has; below 0 if more. The variance of
+// its load on each owner is that of all by the square of their number, and so together by
+// their number. A replica that is taken away although it will be wanted again costs load then.
+func evenness(p *piece, owners int, level float64) float64 {
+	x := p.load / level
+	return unevenness * x * x * (1/float64(p.replicas()) - 1/float64(owners))
+}
+
 // bestMove weighs the moves of each slice of task h.
 func (c *rebalancer) bestMove(h uint32) (best option, to uint32) {
 	coldest := c.cold.warm.top()
 	before := c.over(h, c.load[h])
+	most := 0.0 // the largest weight
 	for _, i := range c.movable(h) {
 		p := &c.pieces[i]
 		width := p.width()
@@ -210,25 +229,24 @@ func (c *rebalancer) bestMove(h uint32) (best option, to uint32) {
 			dest, ok = c.cold.warm.first(func(t uint32) bool { return c.holds(p, t) && !c.has(p, t) })
 		}
 		dest, ok = c.cold.orYoung(dest, ok, p.share(), func(t uint32) bool { return c.holds(p, t) && !c.has(p, t) })
-		consider := func(k Kind, benefit, cost float64) {
-			o := option{k, i, benefit, cost}
+		consider := func(k Kind, owners int, benefit, cost float64) {
 			if benefit <= 1e-9+1e-6*before {
 				return
 			}
-			if best.kind == "" || o.weight() > best.weight() ||
-				o.weight() == best.weight() && p.start < c.pieces[best.piece].start {
-				best, to = o, dest
+			w := max(benefit+evenness(p, owners, c.level), leastOfBenefit*benefit) / cost
+			if w > most || w == most && p.start < c.pieces[best.piece].start {
+				best, to, most = option{k, i, benefit, cost}, dest, w
 			}
 		}
 		s := p.share()
 		if ok {
-			consider(KindMove, before-c.over(h, c.load[h]-s)+c.over(dest, c.load[dest])-c.over(dest, c.load[dest]+s), width+loadCost*s/c.total)
+			consider(KindMove, p.replicas(), before-c.over(h, c.load[h]-s)+c.over(dest, c.load[dest])-c.over(dest, c.load[dest]+s), width+loadCost*s/c.total)
 			if p.replicas() < c.max && c.roomFor(1) {
-				consider(KindReplicate, c.gainOfAdding(p, dest), width)
+				consider(KindReplicate, p.replicas()+1, c.gainOfAdding(p, dest), width)
 			}
 		}
 		if p.replicas() > c.min && !c.leftFull(p, h) {
-			consider(KindRemove, c.gainOfRemoving(p, h), width)
+			consider(KindRemove, p.replicas()-1, c.gainOfRemoving(p, h), width)
 		}
 	}
 	return best, to

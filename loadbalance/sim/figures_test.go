@@ -117,7 +117,7 @@ func (s setting) judge(tb testing.TB) {
 		}
 		within(tb, "published: excess", p.MeanPostOverFloor-1, .049-slack*.015, .049+slack*.015)
 		within(tb, "published: key churn", p.MeanKeyChurn, .0092-slack*.0025, .0092+slack*.0025)
-		excess, keys, load := .019, .0010, .0039
+		excess, keys, load := .019, .0010, .0030
 		if len(s.tasks) < 4 {
 			excess, keys, load = .03, .0030, .0055
 		}
