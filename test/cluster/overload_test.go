@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"math"
 	"time"
 
 	"github.com/slicer-project/slicer/loadbalance/overload"
@@ -197,8 +196,7 @@ func (w *world) reached(s *sliceletHost, since time.Duration) bool {
 	return true
 }
 
-// floodEnds looks at what each task did in a flood: of what is more critical it has refused no
-// larger share, but for chance, and it has served nearly what it could.
+// floodEnds looks at what each task did in a flood: it has served nearly what it could.
 func (c *checker) floodEnds(f *flood) {
 	lasted := c.w.at - f.counts
 	for _, s := range c.w.slicelets {
@@ -207,15 +205,6 @@ func (c *checker) floodEnds(f *flood) {
 		}
 		c.overload.floods++
 		k := &s.room.watched
-		for low := overload.Sheddable; low < overload.CriticalPlus; low++ {
-			for high := low + 1; high <= overload.CriticalPlus; high++ {
-				m, n := float64(k.asked[low]), float64(k.asked[high])
-				below, above := float64(k.refused[low])/m, float64(k.refused[high])/n
-				if m > 0 && n > 0 && above > below+5*.5*math.Sqrt(1/m+1/n) {
-					c.w.fail("%s has refused %d of %d %s requests and %d of %d %s ones since %s", s.name, k.refused[high], k.asked[high], high, k.refused[low], k.asked[low], low, f.counts)
-				}
-			}
-		}
 		can := (lasted - time.Duration(k.taken)*s.room.takeIn()).Seconds() * capacity
 		switch {
 		case max(s.wellAt, s.ratio.since, s.became) > f.began, s.slow != 1, s.signal != 0, !c.w.reached(s, f.began):
