@@ -36,6 +36,7 @@ func (u *upward) watchAcknowledgement(now time.Time) (next time.Time) {
 	unacknowledged := now.Sub(at) >= UnacknowledgedAfter
 	if unacknowledged != u.down.publisher.unacknowledged {
 		u.down.publisher.acknowledge(now, unacknowledged)
+		u.down.tasks.acknowledged(now, !unacknowledged)
 		u.cfg.Observer.Unacknowledged(unacknowledged)
 		switch {
 		case !unacknowledged:

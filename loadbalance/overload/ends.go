@@ -13,13 +13,18 @@ const (
 	idleFor   = 200 * time.Millisecond
 	idlePart  = .25
 	idleGrows = 50
+	// missedFor is for how long it counts that many have missed their deadline when none does any
+	// more: where little is asked for since, those would be many for a quarter of a minute, and what
+	// ends would be taken for all that can.
+	missedFor = 2 * endsOver
 )
 
 // ends are of handlers, decayed.
 type ends struct {
 	served, gaveUp, missed, seconds float64
-	ended, kept, shed               float64 // of just now; kept: ended, and did not give up
-	full                            bool    // many were missed, and as much is asked for still
+	ended, kept, shed               float64       // of just now; kept: ended, and did not give up
+	sound                           time.Duration // since one was missed
+	full                            bool          // many were missed, and as much is asked for still
 	// underWay is how many were while none ended too late, decayed, and idle for how long far
 	// fewer are.
 	underWay float64
@@ -34,6 +39,11 @@ func (e *ends) tick(s Seen, over time.Duration, k float64, l *Limits) {
 	e.seconds = e.seconds*k + over.Seconds()
 	e.served = e.served*k + float64(max(s.Ended, 0))
 	e.missed = e.missed*k + float64(max(s.Missed+s.Refused, 0))
+	if e.sound += over; s.Missed+s.Refused > 0 {
+		e.sound = 0
+	} else if e.sound >= missedFor {
+		e.missed = 0
+	}
 	e.gaveUp = e.gaveUp*k + float64(max(s.GaveUp, 0))
 	lately := math.Exp(-over.Seconds() / askedOver.Seconds())
 	e.shed, e.ended = e.shed*lately+float64(max(s.Shed, 0)), e.ended*lately+float64(max(s.Ended, 0))

@@ -401,3 +401,22 @@ func TestCPUFull(t *testing.T) {
 		}
 	}
 }
+
+// TestHandlersForget: handlers ended too late in a flood, and little is asked for since: soon none
+// of it is refused, though what ended too late would be many for long of what ends now.
+func TestHandlersForget(t *testing.T) {
+	var p Pacer
+	var asked [Priorities]uint32
+	asked[300] = 25
+	for range 60 {
+		p.Tick(Seen{Over: Tick, Asked: &asked, Arrived: [CriticalPlus]int{Critical - Sheddable: 25}, Ended: 5, Missed: 5, GaveUp: 5})
+	}
+	asked[300] = 1
+	const gap = time.Second / 3
+	for now := gap; now < 30*time.Second; now += gap {
+		l := p.Tick(Seen{Over: gap, Asked: &asked, Arrived: [CriticalPlus]int{Critical - Sheddable: 1}, Ended: 1, UnderWay: 1})
+		if v := l.Admit(300, Queue{UnderWay: 3}, time.Second); v != Served && now > 10*time.Second {
+			t.Errorf("%v after the flood a request is %v, with 3 under way of which each counts for %v", now, v, l.Each)
+		}
+	}
+}

@@ -37,6 +37,8 @@ type checker struct {
 	able   bool
 	since  time.Duration
 	deaths deaths
+	// overload is of requests.
+	overload overloads
 }
 
 // deaths are of slicelets' processes, and how many of those own nothing when they may

@@ -34,10 +34,12 @@ type tally struct {
 	events, writes atomic.Int64
 	took           time.Duration
 
-	mu     sync.Mutex
-	sum    uint64 // of when everything happened and of what was stored, in every world
-	backup counts
-	deaths deaths
+	mu                      sync.Mutex
+	sum                     uint64 // of when everything happened and of what was stored, in every world
+	backup                  counts
+	deaths                  deaths
+	over                    overloads
+	asked, attempts, floods int
 }
 
 func (c *counts) add(o counts) {
@@ -64,6 +66,8 @@ func runSeeds(tb testing.TB, from uint64, n int) *tally {
 				t.mu.Lock()
 				t.sum += w.sum()
 				t.backup.add(w.check.backup)
+				t.over.add(w.check.overload)
+				t.asked, t.attempts, t.floods = t.asked+w.traffic.asked, t.attempts+w.traffic.attempts, t.floods+w.traffic.floods
 				t.deaths.all, t.deaths.inTime = t.deaths.all+w.check.deaths.all, t.deaths.inTime+w.check.deaths.inTime
 				t.mu.Unlock()
 			}
@@ -94,6 +98,10 @@ func TestSeeds(t *testing.T) {
 		*seeds, from, r.hours, usualSize.slicelets, r.took.Seconds(), r.hours/r.took.Minutes(), r.events.Load(), r.writes.Load(), r.sum)
 	d := r.deaths
 	t.Logf("%d slicelets died, %d of them with nothing else amiss for %s, by when they owned nothing", d.all, d.inTime, ownsDead)
+	o := r.over
+	t.Logf("%d requests in %d attempts: %d were refused, %d of them after all, and %d not sent; %d were served by tasks of which little was asked for long; %d were sent again",
+		r.asked, r.attempts, o.refused+o.expired, o.expired, o.held, o.quiet, o.again)
+	t.Logf("in %d floods of %d tasks, %d of these with nothing else amiss, which served %.2f of what they could in time", r.floods, o.floods, o.steady, o.goodput/float64(max(o.steady, 1)))
 	b := r.backup
 	t.Logf("in %d outages of all Distributors %d subscribers fell back to a Backup Distributor, took %d newer assignments from it, and came back %d times",
 		b.outages, b.falls, b.taken, b.back)

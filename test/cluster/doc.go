@@ -6,6 +6,10 @@
 // killed and start again, machines stop for a while or vanish without a word, wall clocks
 // jump, hot keys move, an operator freezes the job, excludes a task or pins keys. Now and then
 // all Distributors die at once, with all assigners or without, or clerks do not reach them.
+// Users ask clerks for a few keys, at once for many times what a task can do, of one
+// criticality or all; tasks become slow or full, and some clerks know neither levels nor
+// budgets and send again whatever failed. Tasks and the other clerks decide by package
+// overload; a task is one core, and half of them have handlers that wait for a pool.
 // After each event it is checked that
 //
 //   - generations grow: those stored, and those at each subscriber, whatever serves it;
@@ -25,6 +29,14 @@
 //     Backup Distributor, even if it has just started;
 //   - no task that lives is stored as dead, as long as there is a Distributor that it can
 //     reach and that can reach the assigner in charge, whichever it is connected to;
+//   - no request is refused while one that is less critical is let in behind as much, with as
+//     little time, at the same moment;
+//   - ten seconds after a task is asked for less than .8 of what it can do nothing critical
+//     is refused in its name, by it or by a clerk that holds requests back, and of less than
+//     .6 nothing at all. A clerk that it has told to send trial requests rarely takes 25 s;
+//   - where nothing else goes wrong with a task whose core is flooded it answers in time at
+//     least .8 of what it could, had it to do nothing but to refuse the rest;
+//   - a clerk with a budget sends again at most a tenth of its requests of ten seconds, or ten;
 //
 // and after a minute and a half without faults, that every subscriber that lives holds
 // the newest generation and has it from a Distributor, every task that runs owns

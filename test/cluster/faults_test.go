@@ -16,8 +16,9 @@ type size struct{ assigners, distributors, backups, slicelets, clerks int }
 var usualSize = size{assigners: 3, distributors: 3, backups: 2, slicelets: 30, clerks: 4}
 
 func newWorld(seed uint64, n size) *world {
-	w := &world{seed: seed, queue: rooms.Get().(*events), rng: rand.New(rand.NewPCG(seed, 1)), cuts: map[pair]severed{}, touched: map[pair]time.Duration{}, servers: map[string]server{}}
+	w := &world{seed: seed, queue: rooms.Get().(*events), rng: rand.New(rand.NewPCG(seed, 1)), cuts: map[pair]severed{}, touched: map[pair]time.Duration{}, servers: map[string]server{}, named: map[string]*sliceletHost{}}
 	w.check = newChecker(w)
+	w.traffic = newTraffic(w)
 	w.load = newLoad(rand.New(rand.NewPCG(seed, 2)))
 	config := assignment.JobConfig{Name: job, Balance: assignment.BalanceConfig{MinSlicesPerTask: 2, MaxSlicesPerTask: 5, Interval: 15 * time.Second}, Freeze: assignment.FreezeConfig{For: thaws}}.WithDefaults()
 	w.store = &storage{host: w.newHost("store"), job: store.Job{Config: config, Version: 1}, candidates: map[string]*candidate{}}
@@ -313,6 +314,7 @@ func (w *world) massDeath() {
 // heal takes back what was done.
 func (w *world) heal() {
 	w.note("no more faults")
+	w.healed = true
 	for p, s := range w.cuts {
 		for range s.cuts {
 			w.mendWay(w.hosts[p[0]], w.hosts[p[1]])
@@ -348,6 +350,7 @@ func live(seed uint64, n size) (w *world, wrong string) {
 	}()
 	w = newWorld(seed, n)
 	w.run(beginning)
+	w.traffic.begin()
 	switch w.rng.IntN(4) {
 	case 0:
 		w.massDeath()

@@ -25,6 +25,8 @@ type subscriberHost struct {
 	// As looked at last:
 	link protocol.Source
 	held holding
+	// hear is called when the state has changed, if it is not nil.
+	hear func()
 }
 
 // begin starts the protocol in a new process.
@@ -82,6 +84,9 @@ func (s *subscriberHost) act() {
 			case protocol.Publish:
 				s.state = s.sub.State()
 				s.w.check.published(s)
+				if s.hear != nil {
+					s.hear()
+				}
 			}
 		}
 	}
@@ -121,12 +126,17 @@ func (s *subscriberHost) dial(a protocol.Action) {
 }
 
 // clerkHost is a client's process.
-type clerkHost struct{ subscriberHost }
+type clerkHost struct {
+	subscriberHost
+	at     int // which clerk it is
+	asking *asking
+}
 
 func newClerk(w *world, name string) *clerkHost {
-	c := &clerkHost{subscriberHost{host: w.newHost(name)}}
-	c.due = c.tick
+	c := &clerkHost{subscriberHost: subscriberHost{host: w.newHost(name)}, at: len(w.clerks)}
+	c.due, c.subscriberHost.hear = c.tick, c.hear
 	c.boot = func() {
+		c.asking = c.newAsking()
 		c.begin(protocol.Config{Role: protocol.Clerk, ClientID: fmt.Sprintf("%s-%d", name, c.life)})
 	}
 	return c
@@ -142,10 +152,17 @@ type sliceletHost struct {
 	measured *assignment.Assignment // that load is of
 	version  int
 	load     *slicerv1.LoadReport
+
+	at           int // which slicelet it is
+	room         *room
+	ratio        ratio
+	slow, signal float64
+	became       time.Duration // when these changed
 }
 
 func newSlicelet(w *world, name string) *sliceletHost {
-	s := &sliceletHost{subscriberHost: subscriberHost{host: w.newHost(name)}}
+	s := &sliceletHost{subscriberHost: subscriberHost{host: w.newHost(name)}, at: len(w.slicelets), slow: 1}
+	w.named[name] = s
 	s.due = s.tick
 	s.saying = func() {
 		s.sub.Report(s.now(), s.report())
@@ -155,10 +172,14 @@ func newSlicelet(w *world, name string) *sliceletHost {
 	s.boot = func() {
 		s.task = assignment.Task{Name: name, Incarnation: w.hash(uint64(s.id), s.life) | 1, Address: name + ".example:1", Weight: 1}
 		s.draining, s.sequence, s.measured, s.load = false, 0, nil, nil
+		s.room = newRoom(s)
 		s.begin(protocol.Config{Role: protocol.Slicelet, ClientID: fmt.Sprintf("%s-%d", name, s.life), Task: s.task, First: s.report()})
 		s.beat()
 	}
-	s.die = func() { w.check.died(s) }
+	s.die = func() {
+		s.room.die()
+		w.check.died(s)
+	}
 	return s
 }
 
@@ -172,7 +193,11 @@ func (s *sliceletHost) report() *slicerv1.Report {
 	if s.draining {
 		state = assignment.TaskDraining
 	}
-	return &slicerv1.Report{Sequence: s.sequence, State: wire.StateToProto(state), Load: s.metered()}
+	level := s.room.measure()
+	return &slicerv1.Report{
+		Sequence: s.sequence, State: wire.StateToProto(state), Load: s.metered(),
+		Level: uint32(level.Below), PauseMs: uint32(level.Pause.Milliseconds()),
+	}
 }
 
 // metered is the load that the keys bring, without noise.

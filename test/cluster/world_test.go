@@ -38,6 +38,9 @@ type world struct {
 	slicelets    []*sliceletHost
 	clerks       []*clerkHost
 
+	named   map[string]*sliceletHost
+	healed  bool // there are no more faults
+	traffic *traffic
 	load    *load
 	decoder decoder
 	packets pool[packet]

@@ -1,5 +1,5 @@
-// Mutants changes the rules of consistent mode one at a time, and runs the tests
-// that have to notice: a comparison left out, a wait cut short, a clock that is not
+// Mutants changes the rules of consistent mode, and of what is done when there are too many
+// requests, one at a time, and runs the tests that have to notice: a comparison left out, a wait cut short, a clock that is not
 // the right one, two steps in the wrong order. A mutant that no test notices is a
 // rule that nothing holds.
 //
@@ -10,7 +10,8 @@
 // The files themselves stay as they are: the changed ones are given to the
 // compiler as an overlay. A mutant is killed when a test fails with it, fails with it
 // again, and passes without it. The tests are those of lease and its stores, slicelet,
-// the assigner, test/system/consistent and test/cluster, as far as they link what is
+// the assigner, loadbalance/overload, distributor/fanout, the subscribers' protocol,
+// test/system/consistent and test/cluster, as far as they link what is
 // changed. test/model is not among them: its tests give a model in Promela to Spin and
 // read no Go, so that no mutant changes what they find. The exit code is 1 if more
 // survive than -survivors allows.

@@ -21,9 +21,12 @@ type suite struct {
 // test/cluster has jobs in affinity mode only: it can notice what a mutant of the
 // assigner does to those.
 var suites = []suite{
+	{"./assignment/subscriber/protocol", nil},
+	{"./loadbalance/overload", nil},
 	{"./lease/internal/table", nil},
 	{"./lease", nil},
 	{"./slicelet", nil},
+	{"./distributor/fanout", nil},
 	{"./lease/serve", []string{"-histories", "3"}},
 	{"./lease/remote", nil},
 	{"./assigner/generate", nil},

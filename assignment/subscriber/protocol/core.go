@@ -182,6 +182,8 @@ func (c *Core) State() State {
 			l = &c.back
 		}
 		s.Err = l.reason()
+		// What was told last need not be so any more, and would be taken for news at each change.
+		s.Status.Conditions = nil
 	}
 	return s
 }
