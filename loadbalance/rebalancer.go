@@ -207,10 +207,10 @@ const (
 	leastOfBenefit = .001
 )
 
-// evenness is by how much less squared overload there is to be expected of what piece p will
-// carry, as tasks are at a level, with so many owners instead of those that it has; below 0 if more. The variance of
-// its load on each owner is that of all by the square of their number, and so together by
-// their number. A replica that is taken away although it will be wanted again costs load then.
+// evenness is how much less squared overload is to be expected with so many owners of piece p
+// than with those that it has; below 0 if more. Each of r owners carries 1/r² of the variance
+// of a key's load, and all together 1/r of it. A replica that is taken away although it will be
+// wanted again costs its load then.
 func evenness(p *piece, owners int, level float64) float64 {
 	x := p.load / level
 	return unevenness * x * x * (1/float64(p.replicas()) - 1/float64(owners))
