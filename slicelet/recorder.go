@@ -51,12 +51,12 @@ func (r *recorder) refused(now time.Time) {
 	if now.UnixNano() < due || !r.lookAt.CompareAndSwap(due, now.Add(lookEvery).UnixNano()) {
 		return
 	}
-	can := r.control.Can()
+	l := r.control.InForce()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if m := (measurement{elapsed: now.Sub(r.began)}); can > 0 && m.elapsed >= lookEvery {
+	if m := (measurement{elapsed: now.Sub(r.began)}); l.Can() > 0 && m.elapsed >= lookEvery {
 		m.hot, m.n = r.meter.hot()
-		if h := m.heavyKeys(can); h != nil && r.heavy.Swap(h) == nil {
+		if h := m.heavyKeys(l); h != nil && r.heavy.Swap(h) == nil {
 			r.control.Reranked()
 		}
 	}
@@ -99,7 +99,7 @@ func (r *recorder) measure(metric string, now time.Time) *assignment.Load {
 	}
 	m.memory = processMemory()
 	r.last, r.perSecond = m.load(), m.perSecond()
-	if h := m.heavyKeys(r.control.Can()); h != nil || m.n.shed == 0 && m.n.held == 0 {
+	if h := m.heavyKeys(r.control.InForce()); h != nil || m.n.shed == 0 && m.n.held == 0 {
 		r.heavy.Store(h) // else the window does not tell: what was refused in it had come before
 	}
 	r.sum.add(t.n)

@@ -193,10 +193,8 @@ func (m *measurement) heaviest(l *assignment.Load, which int, unit float64, rate
 	}
 }
 
-// heavyKeys are those that ask for more than their part, nil if none does. can is how many
-// requests the handlers can end in a second, 0 if they are not full: what is let in is more
-// than that before they are known to be, and less while those end that had been let in.
-func (m *measurement) heavyKeys(can float64) *overload.HeavyKeys {
+// heavyKeys are those that ask for more than their part by the limits in force, nil if none does.
+func (m *measurement) heavyKeys(l *overload.Limits) *overload.HeavyKeys {
 	secs := m.elapsed.Seconds()
 	if secs <= 0 || m.n.shed == 0 && m.n.held == 0 {
 		return nil
@@ -205,7 +203,7 @@ func (m *measurement) heavyKeys(can float64) *overload.HeavyKeys {
 	for _, h := range addRefused(m.hot[requests], m.hot[refused]) {
 		keys = append(keys, overload.KeyRate{Key: h.key, Rate: h.sure() / secs})
 	}
-	return overload.NewHeavyKeys((float64(m.n.requests)+m.n.held)/secs, cmp.Or(can, m.n.served()/secs), keys)
+	return l.HeavyKeys((float64(m.n.requests)+m.n.held)/secs, m.n.served()/secs, keys)
 }
 
 // addRefused adds what sketches know of refused requests.

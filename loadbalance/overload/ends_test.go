@@ -1,7 +1,6 @@
 package overload
 
 import (
-	"cmp"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -51,12 +50,12 @@ type metered struct {
 }
 
 // heavyKeys are those of the window until now.
-func (m *metered) heavyKeys(now time.Duration, can float64) *HeavyKeys {
+func (m *metered) heavyKeys(now time.Duration, l *Limits) *HeavyKeys {
 	secs := (now - m.began).Seconds()
 	if secs <= 0 || m.shed == 0 && m.held == 0 {
 		return nil
 	}
-	return NewHeavyKeys((m.all+m.held)/secs, cmp.Or(can, (m.all-m.shed)/secs), []KeyRate{{1, m.hot / secs}})
+	return l.HeavyKeys((m.all+m.held)/secs, (m.all-m.shed)/secs, []KeyRate{{1, m.hot / secs}})
 }
 
 // look is for a request that was refused.
@@ -70,7 +69,7 @@ func (s *slots) look() {
 		return
 	}
 	m.lookAt = s.now + 200*time.Millisecond
-	s.heed(m.heavyKeys(s.now, s.limits.Can()), false)
+	s.heed(m.heavyKeys(s.now, s.limits), false)
 }
 
 // heed takes the heavy keys of a window.
@@ -142,7 +141,7 @@ func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (h
 			s.seen, s.asked = Seen{}, [Priorities]uint32{}
 		}
 		if m := s.meter; m != nil && s.now >= m.began+time.Second {
-			s.heed(m.heavyKeys(s.now, s.limits.Can()), true)
+			s.heed(m.heavyKeys(s.now, s.limits), true)
 			*m = metered{began: s.now, lookAt: m.lookAt}
 		}
 		for i := 0; i < len(s.busy); i++ {

@@ -1,6 +1,7 @@
 package overload
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -65,6 +66,30 @@ func NewHeavyKeys(asked, served float64, keys []KeyRate) *HeavyKeys {
 		h.keep = append(h.keep, part/keys[i].Rate)
 	}
 	return h
+}
+
+// HeavyKeys is NewHeavyKeys for a task with these limits, that in a time was asked for so many
+// requests a second and served so many.
+func (l *Limits) HeavyKeys(asked, served float64, keys []KeyRate) *HeavyKeys {
+	return NewHeavyKeys(asked, l.serves(asked, served), keys)
+}
+
+// serves is of how much the parts are. What handlers can do counts while they are full: more is let
+// in before that is known, and less while those end that had been let in. By a signal all that ranks
+// last is refused, so of what was served the parts would get ever less: what the signal leaves of
+// what is asked for counts, unless handlers or the CPU can do less.
+func (l *Limits) serves(asked, served float64) float64 {
+	if l.signal <= 1 {
+		return cmp.Or(l.can, served)
+	}
+	left := asked / l.signal
+	if l.can > 0 {
+		left = min(left, l.can)
+	}
+	if l.Spacing > 0 {
+		left = min(left, 1/l.Spacing.Seconds())
+	}
+	return left
 }
 
 // Rank is the priority by which a request for a key is to be admitted: its own, or the lowest

@@ -2,7 +2,9 @@ package overload
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/slicer-project/slicer/assignment"
 )
@@ -57,5 +59,78 @@ func TestHeavyKeys(t *testing.T) {
 	}
 	if h := NewHeavyKeys(400, 390, many); h != nil && len(h.keys) > maxHeavy {
 		t.Errorf("%d heavy keys", len(h.keys))
+	}
+}
+
+// TestHeavyKeySignal: a signal says that the task is too full, and one key asks for most. Those beside
+// it go on being served, and of it what the signal leaves: what is refused since the signal says so is
+// not taken for more than the task can do, or there would be ever less that it can.
+func TestHeavyKeySignal(t *testing.T) {
+	const hot, light, signal, windows = 200, 20, 1.8, 60 // a second, and of one
+	for seed := range uint64(3) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		var p Pacer
+		var h *HeavyKeys
+		l := new(Limits)
+		var asked, served [2]float64
+		for range windows {
+			var come, let [2]float64
+			for range time.Second / Tick {
+				var by [Priorities]uint32
+				s := Seen{Over: Tick, Asked: &by, Signal: signal, HeavyKeys: h != nil}
+				for next := rng.ExpFloat64(); next < (hot+light)*Tick.Seconds(); next += rng.ExpFloat64() {
+					labels, key := Labels{Criticality: Critical}, bit(rng.Float64() < hot/float64(hot+light))
+					labels.SetCohort(rng.IntN(Cohorts))
+					at := h.Rank(labels.Priority(), assignment.SliceKey(key))
+					by[at]++
+					s.Arrived[Critical-Sheddable]++
+					if come[key]++; l.Admit(at, Queue{}, 0) == Served {
+						let[key]++
+					}
+				}
+				l = p.Tick(s)
+			}
+			for i := range come {
+				asked[i], served[i] = asked[i]+come[i], served[i]+let[i]
+			}
+			if now := l.HeavyKeys(come[0]+come[1], let[0]+let[1], []KeyRate{{1, come[1]}, {0, come[0]}}); now != nil {
+				h = now
+			}
+		}
+		beside, of, all := served[0]/asked[0], served[1]/asked[1], (served[0]+served[1])/(asked[0]+asked[1])
+		t.Logf("seed %d: beside it %.3f are served, of the key %.3f, of all %.3f, where the signal leaves %.3f", seed, beside, of, all, 1/signal)
+		// In the first window it is not known which key it is.
+		if beside < .95 || all < .85/signal || all > 1.05/signal {
+			t.Errorf("want .95 beside it, and of all .85 to 1.05 times what the signal leaves")
+		}
+	}
+}
+
+// TestHeavyKeyParts: the parts are of the least of what the signal, handlers, and the CPU leave.
+func TestHeavyKeyParts(t *testing.T) {
+	const asked, served, hot = 100., 20., 90.
+	for _, c := range []struct {
+		l      Limits
+		serves float64
+	}{
+		{Limits{}, served},
+		{Limits{signal: 1}, served},
+		{Limits{signal: .5, Spacing: 50 * time.Millisecond}, served},
+		{Limits{signal: .5, can: 30}, 30},
+		{Limits{signal: 2}, 50},
+		{Limits{signal: 2, can: 30}, 30},
+		{Limits{signal: 2, can: 70, Spacing: 40 * time.Millisecond}, 25},
+		{Limits{signal: 2, can: 70, Spacing: time.Millisecond}, 50},
+		{Limits{signal: mostFull}, 0},
+	} {
+		h, want := c.l.HeavyKeys(asked, served, []KeyRate{{1, hot}}), partOf*c.serves-(asked-hot)
+		switch {
+		case want < 0:
+			if h != nil {
+				t.Errorf("signal %v, handlers %v, CPU %v: parts %v, want none", c.l.signal, c.l.can, c.l.Spacing, h.keep)
+			}
+		case h == nil || math.Abs(h.keep[0]-want/hot) > 1e-9:
+			t.Errorf("signal %v, handlers %v, CPU %v: parts %+v, want %v", c.l.signal, c.l.can, c.l.Spacing, h, want/hot)
+		}
 	}
 }

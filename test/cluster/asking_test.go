@@ -244,8 +244,6 @@ func (c *clerkHost) send(a *ask, s *sliceletHost) {
 	if !c.asking.stock {
 		var ok bool
 		a.standsFor, ok = t.level.Send(w.at, a.p)
-		if a.standsFor > 0 || !ok {
-		}
 		w.check.sends(a, ok)
 		if !ok {
 			return

@@ -30,7 +30,8 @@
 //   - no task that lives is stored as dead, as long as there is a Distributor that it can
 //     reach and that can reach the assigner in charge, whichever it is connected to;
 //   - no request is refused while one that is less critical is let in behind as much, with as
-//     little time, at the same moment;
+//     little time, at the same moment; and in a flood a task refuses no larger share of what is
+//     more critical in the moments between its Ticks, but for chance;
 //   - ten seconds after a task is asked for less than .8 of what it can do nothing critical
 //     is refused in its name, by it or by a clerk that holds requests back, and of less than
 //     .6 nothing at all. A clerk that it has told to send trial requests rarely takes 25 s;

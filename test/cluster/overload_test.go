@@ -82,20 +82,19 @@ type letIn struct {
 
 // watched is what the checker knows of a room.
 type watched struct {
-	// letIn are those since the last tick, begun those of them that were not outdated.
-	letIn, begun []letIn
+	// letIn are those since the last tick.
+	letIn []letIn
 	// Of the flood that goes on:
-	asked, refused [overload.CriticalPlus + 1]int
-	inTime, came   int // came: requests, be it that clerks hold them back; taken: attempts
-	taken          int
-	born           time.Duration
+	shares       shares
+	inTime, came int // came: requests, be it that clerks hold them back; taken: attempts
+	taken        int
 }
 
 // sends looks at whether a clerk sends a request to a task, or holds it back in its name.
 func (c *checker) sends(a *ask, ok bool) {
 	if !ok {
 		c.overload.held++
-		c.counted(a.to, a, true)
+		c.counted(a.to, a)
 		within := recovers
 		if a.from.asking.tasks[a.to.at].pause > often {
 			within = forgets
@@ -105,21 +104,19 @@ func (c *checker) sends(a *ask, ok bool) {
 }
 
 // counted counts a request that was let in or refused in the name of a task in a flood.
-func (c *checker) counted(s *sliceletHost, a *ask, refused bool) {
-	if f := c.w.traffic.flood; f == nil || c.w.at < f.counts || s.room == nil || a.sent > 1 {
-		return
-	}
-	k := &s.room.watched
-	k.asked[a.of]++
-	if k.came++; refused {
-		k.refused[a.of]++
+func (c *checker) counted(s *sliceletHost, a *ask) {
+	if f := c.w.traffic.flood; f != nil && c.w.at >= f.counts && s.room != nil && a.sent <= 1 {
+		s.room.watched.came++
 	}
 }
 
 // admitted looks at what becomes of a request that a task has taken.
 func (c *checker) admitted(r *room, a *ask, q overload.Queue, left time.Duration, v overload.Verdict) {
 	is, k := letIn{a.of, q, left}, &r.watched
-	c.counted(r.s, a, v != overload.Served)
+	c.counted(r.s, a)
+	if left >= 0 && a.sent == 1 {
+		k.shares.count(a.of, v != overload.Served)
+	}
 	if f := c.w.traffic.flood; f != nil && c.w.at >= f.counts {
 		k.taken++
 	}
@@ -153,7 +150,10 @@ func (c *checker) outdated(r *room, a *ask, q overload.Queue) {
 }
 
 // ticked ends what is the same moment.
-func (c *checker) ticked(r *room) { r.watched.letIn = r.watched.letIn[:0] }
+func (c *checker) ticked(r *room) {
+	r.watched.letIn = r.watched.letIn[:0]
+	r.watched.shares.moment()
+}
 
 // refuses looks at whether a request may be refused in the name of a task of which little has
 // been asked for so long.
@@ -196,11 +196,18 @@ func (w *world) reached(s *sliceletHost, since time.Duration) bool {
 	return true
 }
 
-// floodEnds looks at what each task did in a flood: it has served nearly what it could.
+// floodEnds looks at what each task did in a flood: of what is more critical it has refused no
+// larger share in the same moments, but for chance, and it has served nearly what it could.
 func (c *checker) floodEnds(f *flood) {
 	lasted := c.w.at - f.counts
 	for _, s := range c.w.slicelets {
-		if s.room == nil || !s.runs() || s.ratio.now < 1 || lasted <= 0 {
+		if s.room == nil {
+			continue
+		}
+		if why := s.room.watched.shares.unfair(); why != "" {
+			c.w.fail("%s has refused since %s %s", s.name, f.began, why)
+		}
+		if !s.runs() || s.ratio.now < 1 || lasted <= 0 {
 			continue
 		}
 		c.overload.floods++

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/slicer-project/slicer/loadbalance/overload"
@@ -181,7 +180,7 @@ func (r *room) heavyKeys() *overload.HeavyKeys {
 			keys = append(keys, overload.KeyRate{Key: r.s.w.traffic.keys[i], Rate: n / secs})
 		}
 	}
-	return overload.NewHeavyKeys((m.all+m.held)/secs, cmp.Or(r.limits.Can(), (m.all-m.refused)/secs), keys)
+	return r.limits.HeavyKeys((m.all+m.held)/secs, (m.all-m.refused)/secs, keys)
 }
 
 // measure ends a window, and returns what is reported of it.

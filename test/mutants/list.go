@@ -343,4 +343,10 @@ var mutants = []mutant{
 	{Name: "overload/levels-outlive-the-distributor", File: "assignment/subscriber/protocol/core.go",
 		Old: "\t\ts.Status.Conditions = nil\n", New: "",
 		Rule: "soon after a flood nothing is held back: what no Distributor tells any more is not repeated"},
+	{Name: "overload/queue-does-not-count", File: "loadbalance/overload/pacer.go",
+		Old: "\tif q.Len <= 0 {\n\t\treturn 0\n\t}\n\tfirst := ", New: "\tif true {\n\t\treturn 0\n\t}\n\tfirst := ",
+		Rule: "in a flood a task answers in time nearly all that it can do: what waits to be started is bounded"},
+	{Name: "overload/retries-without-a-budget", File: "loadbalance/overload/retry.go",
+		Old: "float64(b.allRetries+1) > b.limits.Ratio*float64(b.allRequests) && b.recent()+1 > b.limits.Floor {", New: "false {",
+		Rule: "a clerk sends again at most a tenth of its requests"},
 }

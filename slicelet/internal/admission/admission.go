@@ -216,8 +216,8 @@ func (c *Controller) Limits() *overload.Limits {
 	return c.limits.Load()
 }
 
-// Can is overload.Limits.Can by the limits in force, which asking does not bring up to date.
-func (c *Controller) Can() float64 { return c.limits.Load().Can() }
+// InForce are the limits in force, which asking does not bring up to date.
+func (c *Controller) InForce() *overload.Limits { return c.limits.Load() }
 
 // Count is how many requests of a criticality met with a verdict.
 func (c *Controller) Count(of overload.Criticality, v overload.Verdict) uint64 {
