@@ -56,9 +56,9 @@ type room struct {
 
 // meter counts what is asked of a task in a window.
 type meter struct {
-	began, lookAt         time.Duration
-	all, refused, held, n float64
-	keys                  [trafficKeys]float64
+	began, lookAt      time.Duration
+	all, refused, held float64
+	keys               [trafficKeys]float64
 }
 
 func newRoom(s *sliceletHost) *room {
