@@ -1,6 +1,7 @@
 package overload
 
 import (
+	"cmp"
 	"math"
 	"time"
 )
@@ -17,6 +18,9 @@ const (
 	// more: where little is asked for since, those would be many for a quarter of a minute, and what
 	// ends would be taken for all that can.
 	missedFor = 2 * endsOver
+	// takesOver is the time within which ends.takes grows by the factor e, unless handlers take less:
+	// they may come to take longer.
+	takesOver = time.Minute
 )
 
 // ends are of handlers, decayed.
@@ -29,6 +33,10 @@ type ends struct {
 	// fewer are.
 	underWay float64
 	idle     time.Duration
+	// worked is for how many seconds handlers were under way, decayed. takes is the least that one
+	// took of it, as a mean, while none ended too late: what it takes if it waits for nothing; 0
+	// is not known.
+	worked, takes float64
 	// can is how many handlers can end in a second, while they are full. What does end will
 	// not do: it falls with what clients hold back.
 	can float64
@@ -38,11 +46,15 @@ type ends struct {
 func (e *ends) tick(s Seen, over time.Duration, k float64, l *Limits) {
 	e.seconds = e.seconds*k + over.Seconds()
 	e.served = e.served*k + float64(max(s.Ended, 0))
+	e.worked = e.worked*k + float64(max(s.UnderWay, 0))*over.Seconds()
 	e.missed = e.missed*k + float64(max(s.Missed+s.Refused, 0))
 	if e.sound += over; s.Missed+s.Refused > 0 {
 		e.sound = 0
 	} else if e.sound >= missedFor {
 		e.missed = 0
+	}
+	if e.sound >= endsOver && !e.full && e.served >= leastStarts {
+		e.takes = min(cmp.Or(e.takes*math.Exp(over.Seconds()/takesOver.Seconds()), math.Inf(1)), e.worked/e.served)
 	}
 	e.gaveUp = e.gaveUp*k + float64(max(s.GaveUp, 0))
 	lately := math.Exp(-over.Seconds() / askedOver.Seconds())
@@ -70,7 +82,7 @@ func (e *ends) tick(s Seen, over time.Duration, k float64, l *Limits) {
 		e.can *= math.Exp(over.Seconds())
 	}
 	if e.full = e.full && l.Asked >= e.can; e.full {
-		l.Each, l.can = time.Duration(float64(time.Second)/rate), e.can
+		l.Each, l.can, l.least = time.Duration(float64(time.Second)/rate), e.can, leastTakes*e.takes*float64(time.Second)
 	}
 }
 

@@ -1,6 +1,7 @@
 package overload
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -26,6 +27,10 @@ type slots struct {
 	hotFrom       time.Duration // when the hot key begins
 	stall         time.Duration // each 3 s the process stands still for so long
 	meter         *metered      // finds the heavy keys, nil if they are given
+	// How many slots there are, and for how long each is busy, if not as said, and a deadline that
+	// is not .4 s.
+	slots           int
+	takes, deadline time.Duration
 
 	pacer  Pacer
 	limits *Limits
@@ -89,7 +94,7 @@ const slotTakes = 40 * time.Millisecond
 // both is answered in time after the first seconds, and what share of the slots' time these
 // take.
 func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (hotServed, othersServed, good float64) {
-	const deadline = 400 * time.Millisecond
+	deadline, takes, slots := cmp.Or(s.deadline, 400*time.Millisecond), cmp.Or(s.takes, slotTakes), cmp.Or(s.slots, 2)
 	s.limits = new(Limits)
 	if s.from == 0 {
 		s.from = 5 * time.Second
@@ -218,10 +223,10 @@ func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (h
 				s.waiting = s.waiting[1:]
 			}
 		}
-		for len(s.busy) < 2 && len(s.waiting) > 0 {
+		for len(s.busy) < slots && len(s.waiting) > 0 {
 			q := s.waiting[0]
 			s.waiting = s.waiting[1:]
-			if q.at = s.now + slotTakes; q.full {
+			if q.at = s.now + takes; q.full {
 				q.at = s.now + s.costs
 			}
 			s.busy = append(s.busy, q)
@@ -416,6 +421,28 @@ func TestHandlersForget(t *testing.T) {
 		l := p.Tick(Seen{Over: gap, Asked: &asked, Arrived: [CriticalPlus]int{Critical - Sheddable: 1}, Ended: 1, UnderWay: 1})
 		if v := l.Admit(300, Queue{UnderWay: 3}, time.Second); v != Served && now > 10*time.Second {
 			t.Errorf("%v after the flood a request is %v, with 3 under way of which each counts for %v", now, v, l.Each)
+		}
+	}
+}
+
+// TestHandlersSlow: where handlers take a large part of the time that a deadline leaves, and far too
+// much is asked for, what they wait for is kept busy all the same: as many are under way as that
+// takes, though less has ended.
+func TestHandlersSlow(t *testing.T) {
+	for _, clients := range []int{0, 4} {
+		least, beside, can, seeds := 1., 1., 50., uint64(10)
+		for seed := range seeds {
+			s := &slots{
+				slots: 10, takes: 200 * time.Millisecond, deadline: time.Second, heeds: true, admit: true, meter: new(metered),
+				clients: make([]TaskLevel, clients), hotFrom: 10 * time.Second, from: 15 * time.Second,
+			}
+			_, others, good := s.run(rand.New(rand.NewPCG(seed, 9)), 500, 20, 40*time.Second)
+			least, beside, can = min(least, good), min(beside, others), min(can, s.limits.Can())
+		}
+		t.Logf("%d clients, seeds 0 to %d: at least %.2f of what the slots can do, beside the hot key %.3f, and %.0f of 50/s taken for what can end",
+			clients, seeds-1, least, beside, can)
+		if least < .95 || beside < .95 || can < 40 {
+			t.Error("too few")
 		}
 	}
 }

@@ -77,8 +77,12 @@ const (
 	// themselves refuse, from which on handlers are taken to be what is full.
 	manyMissed = .05
 	// leastRoom is what share of that is left to those of which far more is asked for than
-	// ends: so much that what handlers wait for is never idle.
-	leastRoom = .1
+	// ends, and leastTakes how long it may be for them at least, in times of how long a handler
+	// takes that waits for nothing, up to half of what is left: so much that what handlers wait for
+	// is never idle. Were it idle less would end, and of what ends it is worked out how many may be
+	// under way, so that still less would be let in.
+	leastRoom  = .1
+	leastTakes = 1.25
 	// leastEnds is what share of those that end is taken to have kept busy what handlers wait
 	// for, however many gave up.
 	leastEnds = .05
@@ -194,6 +198,7 @@ type Limits struct {
 
 	given  float64 // what share of the CPU the process has while others take some of it for long, else 1
 	can    float64 // how many handlers can end in a second; 0 unless Each says that they are full
+	least  float64 // how long a request may take whatever its priority, in ns, up to half of its time
 	signal float64
 	grown  int                 // from how many that wait on a Tick is to be early
 	lately Priority            // the highest level that was told lately
@@ -408,7 +413,8 @@ func (l *Limits) takes(underWay int) float64 { return float64(underWay) * float6
 
 // mayTake is how long it may be for a priority.
 func (l *Limits) mayTake(p Priority, left time.Duration) float64 {
-	return timely * float64(left) * max(min(2-l.ratioAtEnd(p), 1), leastRoom)
+	all := timely * float64(left)
+	return max(all*max(min(2-l.ratioAtEnd(p), 1), leastRoom), min(l.least, all/2))
 }
 
 // Hopeless reports whether a request could not be answered in time even if none waited: its

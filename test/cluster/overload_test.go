@@ -210,20 +210,22 @@ func (c *checker) floodEnds(f *flood) {
 		if !s.runs() || s.ratio.now < 1 || lasted <= 0 {
 			continue
 		}
+		shows := time.Duration(0) // after so long that it is full
+		if s.room.pooled {
+			shows = patience // when handlers have waited for too long
+		}
 		c.overload.floods++
 		k := &s.room.watched
 		can := (lasted - time.Duration(k.taken)*s.room.takeIn()).Seconds() * capacity
 		switch {
 		case max(s.wellAt, s.ratio.since, s.became) > f.began, s.slow != 1, s.signal != 0, !c.w.reached(s, f.began):
 			continue // something else goes wrong
-		case lasted < time.Second, float64(k.came) < 1.2*can, can < lasted.Seconds()*capacity/2:
+		case lasted < time.Second+shows, float64(k.came) < 1.2*can, can < lasted.Seconds()*capacity/2:
 			continue // too little or too much to say anything: refusing takes time, too
-		case s.room.pooled:
-			continue
 		}
 		c.overload.steady++
-		share := float64(k.inTime) / can
-		if c.overload.goodput += share; share < goodput {
+		c.overload.goodput += float64(k.inTime) / can
+		if float64(k.inTime) < goodput*(can-shows.Seconds()*capacity) {
 			c.w.fail("%s has answered %d requests in time since %s, of %d that came and %.0f that it could have", s.name, k.inTime, f.counts, k.came, can)
 		}
 	}
