@@ -110,18 +110,28 @@ func known(t *testing.T, c command) {
 func TestTemplates(t *testing.T) {
 	t.Parallel()
 	flag := regexp.MustCompile(`(?m)^ *- --([a-z-]+)`)
-	common, ok := "", false
-	if _, common, ok = strings.Cut(read(t, "chart", "slicer", "templates", "_helpers.tpl"), `define "slicer.flags"`); !ok {
-		t.Fatal("the chart has no slicer.flags")
+	included := regexp.MustCompile(`include "(slicer\.[a-z]*[fF]lags)"`)
+	helpers := read(t, "chart", "slicer", "templates", "_helpers.tpl")
+	// whole is a template's text with that of all flags which it includes.
+	var whole func(text string) string
+	whole = func(text string) string {
+		for _, m := range included.FindAllStringSubmatch(text, -1) {
+			_, body, ok := strings.Cut(helpers, `define "`+m[1]+`"`)
+			if !ok {
+				t.Fatalf("the chart has no %s", m[1])
+			}
+			body, _, _ = strings.Cut(body, "{{- define")
+			text += whole(body)
+		}
+		return text
 	}
-	common, _, _ = strings.Cut(common, "{{- define")
-	if n := len(flag.FindAllString(common, -1)); n < 6 {
-		t.Fatalf("only %d flags are common to all", n)
-	}
-	for part, also := range map[string]string{"assigner": common, "distributor": common, "backupdist": common, "etcd": ""} {
+	for part, least := range map[string]int{"assigner": 7, "distributor": 7, "backupdist": 7, "slicerproxy": 7, "etcd": 1} {
 		c := command{where: "template " + part, program: part}
-		for _, m := range flag.FindAllStringSubmatch(read(t, "chart", "slicer", "templates", part+".yaml")+also, -1) {
+		for _, m := range flag.FindAllStringSubmatch(whole(read(t, "chart", "slicer", "templates", part+".yaml")), -1) {
 			c.args = append(c.args, "--"+m[1])
+		}
+		if len(c.args) < least {
+			t.Errorf("template %s: only the flags %v", part, c.args)
 		}
 		known(t, c)
 	}
