@@ -194,7 +194,6 @@ func scenario(t *testing.T, command func(port string) []string) {
 	})
 
 	// The sidecar is told to end, and the server after it.
-	f.sidecars[0].Signal(syscall.SIGTERM)
 	f.sidecars[0].End(limit)
 	f.servers[0].Signal(syscall.SIGTERM)
 	f.await("its users are others'", func() error { return f.owners("visits-1", "visits-2") })
