@@ -165,25 +165,26 @@ func (t *digitTree) class(b []byte, n, digits int) []byte {
 }
 
 // expression is one of a set of owners. Coarse matches all that exact does, and other keys; it is
-// there where exact is not matched in one pass, and coarse is.
+// there where it was asked for and exact is not matched in one pass, and coarse is.
 type expression struct{ coarse, exact string }
 
 // expressions match the keys of own, which are those of runs that have its rank, and no key of
 // a higher rank: one expression, or several if it were longer than most.
-func expressions(runs, own []keyRun, most int) []expression {
+func expressions(runs, own []keyRun, most int, coarse bool) []expression {
 	var t digitTree
 	t.fill(runs, own[0].rank, own[0].lo, own[len(own)-1].hi, 0, 4*(keyDigits-1))
 	b := t.append(nil, keyDigits)
 	if len(b) > most && len(own) > 1 {
 		half := len(own) / 2
-		return append(expressions(runs, own[:half], most), expressions(runs, own[half:], most)...)
+		return append(expressions(runs, own[:half], most, coarse), expressions(runs, own[half:], most, coarse)...)
 	}
 	e := expression{exact: string(append(b, ".*"...))}
-	digits := keyDigits
-	for t.instructions(digits) > onePass-aroundTree {
-		digits--
-	}
-	if digits < keyDigits {
+	const room = onePass - aroundTree
+	if coarse && t.instructions(keyDigits) > room {
+		digits := 1
+		for t.instructions(digits+1) <= room {
+			digits++
+		}
 		e.coarse = string(append(t.append(nil, digits), ".*"...))
 	}
 	return []expression{e}

@@ -314,9 +314,9 @@ func routesOf(a *assignment.Assignment, s style, x assignment.XDSConfig) (c *rou
 			}
 			continue
 		}
-		for _, e := range expressions(runs, o.runs, most) {
+		for _, e := range expressions(runs, o.runs, most, s == byExpression) {
 			match := []*routev3.HeaderMatcher{expressionMatch(e.exact)}
-			if s == byExpression && e.coarse != "" {
+			if e.coarse != "" {
 				match = slices.Insert(match, 0, expressionMatch(e.coarse))
 			}
 			all = append(all, routeOf(a, o, match...))
