@@ -117,8 +117,10 @@ func (s *Sidecar) relay(l *life, in grpc.ServerStream) error {
 		default:
 			return sliceletgrpc.Overloaded(in.Context())
 		}
-		if err := s.turnsAway(l, h, keyed); waited && err != nil {
-			return err
+		if waited {
+			if err := s.turnsAway(l, h, keyed); err != nil {
+				return err
+			}
 		}
 	}
 	var token assignment.Generation
