@@ -204,13 +204,8 @@ func consistentJob() *slicerv1.JobConfig {
 		Balance: &slicerv1.BalanceConfig{MinSlicesPerTask: 10, IntervalMs: 200}}
 }
 
-// wait waits for a condition that time or others bring about.
+// eventually waits for a condition that time or others bring about.
 func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(waittest.Patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if f() {
-			return
-		}
-	}
-	t.Fatalf("never: %s", what)
+	waittest.Eventually(t, waittest.Patience, what, f)
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -18,12 +17,14 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/slicer-project/slicer/assignment/waittest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // limit bounds every wait; nothing is asserted on it.
-const limit = 3 * time.Minute
+const limit = waittest.Patience
 
 // logged is a log that can be read while it is written.
 type logged struct {

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/lease"
 )
 
@@ -39,7 +40,7 @@ type Store struct {
 }
 
 // patience is how long what has to happen may take.
-const patience = 3 * time.Minute
+const patience = waittest.Patience
 
 // kept is the lease time of sessions that are not to run out.
 const kept = lease.MaxTTL

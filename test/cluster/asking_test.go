@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"slices"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -228,14 +229,7 @@ func (c *clerkHost) choose(a *ask, any bool) *sliceletHost {
 	return nil
 }
 
-func (a *ask) hasTried(s *sliceletHost) bool {
-	for _, t := range a.tried {
-		if s == t {
-			return true
-		}
-	}
-	return false
-}
+func (a *ask) hasTried(s *sliceletHost) bool { return slices.Contains(a.tried, s) }
 
 // send sends a request to a task, unless that has said that it refuses such.
 func (c *clerkHost) send(a *ask, s *sliceletHost) {

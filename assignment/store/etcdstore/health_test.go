@@ -28,16 +28,6 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// eventually polls until f is true.
-func eventually(t *testing.T, within time.Duration, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(within); !f(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within %s: %s", within, what)
-		}
-	}
-}
-
 // says checks that an error is ErrUnavailable and tells the cause.
 func says(t *testing.T, err error, want string) {
 	t.Helper()
@@ -162,7 +152,7 @@ func TestLostSaysWhy(t *testing.T) {
 	calls.Wait()
 	c.Restart(t, 0)
 	for _, write := range []bool{false, true} {
-		eventually(t, waittest.Patience, "the store works", func() bool { return s.Check(t.Context(), write) == nil })
+		waittest.Eventually(t, waittest.Patience, "the store works", func() bool { return s.Check(t.Context(), write) == nil })
 	}
 }
 
@@ -174,7 +164,7 @@ func TestNoQuorumSaysWhy(t *testing.T) {
 	c.Stop(1)
 	c.Stop(2)
 	for _, write := range []bool{false, true} {
-		eventually(t, waittest.Patience, "the leader is lost", func() bool {
+		waittest.Eventually(t, waittest.Patience, "the leader is lost", func() bool {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			err := s.Check(ctx, write)
@@ -182,7 +172,7 @@ func TestNoQuorumSaysWhy(t *testing.T) {
 		})
 	}
 	c.Restart(t, 1)
-	eventually(t, waittest.Patience, "the store works", func() bool { return s.Check(t.Context(), true) == nil })
+	waittest.Eventually(t, waittest.Patience, "the store works", func() bool { return s.Check(t.Context(), true) == nil })
 }
 
 // TestNoSpace fills an etcd up to its quota: it can be read and not written, and both
@@ -244,7 +234,7 @@ func TestNoSpace(t *testing.T) {
 	if _, err := s.client.AlarmDisarm(ctx, &clientv3.AlarmMember{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, waittest.Patience, "the store can be written", func() bool { return s.Check(ctx, true) == nil })
+	waittest.Eventually(t, waittest.Patience, "the store can be written", func() bool { return s.Check(ctx, true) == nil })
 }
 
 // TestRegistrationIsMended changes the record of a registered assigner in every way: it is
@@ -286,7 +276,7 @@ func TestRegistrationIsMended(t *testing.T) {
 	key := s.layout.EncodeCandidate(me).Key
 	under := func() (lease clientv3.LeaseID) {
 		t.Helper()
-		eventually(t, waittest.Patience, "there is a record", func() bool {
+		waittest.Eventually(t, waittest.Patience, "there is a record", func() bool {
 			resp, err := s.client.Get(ctx, key)
 			if err != nil {
 				t.Fatal(err)
@@ -308,7 +298,7 @@ func TestRegistrationIsMended(t *testing.T) {
 	// two seconds loses.
 	leased := func(value string) {
 		t.Helper()
-		eventually(t, waittest.Patience, "put under the lease", func() bool {
+		waittest.Eventually(t, waittest.Patience, "put under the lease", func() bool {
 			registered(me)
 			_, err := s.client.Put(ctx, key, value, clientv3.WithLease(under()))
 			if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
@@ -336,7 +326,7 @@ func TestRegistrationIsMended(t *testing.T) {
 		},
 	} {
 		spoil()
-		eventually(t, waittest.Patience, fmt.Sprint("written anew, ", i), func() bool { n, err := r.State(); return n > i && err == nil })
+		waittest.Eventually(t, waittest.Patience, fmt.Sprint("written anew, ", i), func() bool { n, err := r.State(); return n > i && err == nil })
 		registered(me)
 	}
 	// A newer process of the same id wins.
@@ -346,6 +336,6 @@ func TestRegistrationIsMended(t *testing.T) {
 	}
 	defer r2.Close()
 	registered(other)
-	eventually(t, waittest.Patience, "the conflict is told", func() bool { _, err := r.State(); return errors.Is(err, store.ErrConflict) })
-	eventually(t, waittest.Patience, "the newer one is registered", func() bool { _, err := r2.State(); return err == nil })
+	waittest.Eventually(t, waittest.Patience, "the conflict is told", func() bool { _, err := r.State(); return errors.Is(err, store.ErrConflict) })
+	waittest.Eventually(t, waittest.Patience, "the newer one is registered", func() bool { _, err := r2.State(); return err == nil })
 }
