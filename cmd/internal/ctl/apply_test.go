@@ -98,17 +98,8 @@ func TestApplyDryRunRefuses(t *testing.T) {
 func TestApplyDryRunUnchecked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	conn, err := grpc.NewClient(w.distributor, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	lis := listen(t)
-	srv := run.Serve(lis, insecure.NewCredentials(), func(r grpc.ServiceRegistrar) {
-		slicerv1.RegisterAdminServiceServer(r, &between{to: slicerv1.NewAdminServiceClient(conn)})
-	})
-	defer srv.Stop(nil)
-	r := w.ctlAt(lis.Addr().String(), refused, "job", "apply", "-f", "-", "--dry-run")
+	_, addr := newBetween(w)
+	r := w.ctlAt(addr, refused, "job", "apply", "-f", "-", "--dry-run")
 	if r.code != 0 || !strings.Contains(r.out, "job last would be created\n") || !strings.Contains(r.out, "  not checked: whether its store is there") {
 		t.Errorf("exit %d, %q, %q", r.code, r.out, r.errs)
 	}
@@ -119,6 +110,23 @@ type between struct {
 	slicerv1.UnimplementedAdminServiceServer
 	to  slicerv1.AdminServiceClient
 	put func(*slicerv1.PutJobRequest) (*slicerv1.PutJobResponse, error)
+}
+
+// newBetween serves one that passes on to w's Distributor.
+func newBetween(w *world) (b *between, addr string) {
+	w.t.Helper()
+	conn, err := grpc.NewClient(w.distributor, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	b = &between{to: slicerv1.NewAdminServiceClient(conn)}
+	lis := listen(w.t)
+	srv := run.Serve(lis, insecure.NewCredentials(), func(r grpc.ServiceRegistrar) { slicerv1.RegisterAdminServiceServer(r, b) })
+	w.t.Cleanup(func() {
+		srv.Stop(nil)
+		conn.Close()
+	})
+	return b, lis.Addr().String()
 }
 
 func (b *between) GetJob(ctx context.Context, r *slicerv1.GetJobRequest) (*slicerv1.GetJobResponse, error) {
@@ -137,17 +145,9 @@ func (b *between) PutJob(_ context.Context, r *slicerv1.PutJobRequest) (*slicerv
 func TestApplyDisturbed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	conn, err := grpc.NewClient(w.distributor, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	b := &between{to: slicerv1.NewAdminServiceClient(conn)}
-	lis := listen(t)
-	srv := run.Serve(lis, insecure.NewCredentials(), func(r grpc.ServiceRegistrar) { slicerv1.RegisterAdminServiceServer(r, b) })
-	defer srv.Stop(nil)
+	b, addr := newBetween(w)
 	apply := func(file string) result {
-		return w.ctlAt(lis.Addr().String(), file, "job", "apply", "-f", "-")
+		return w.ctlAt(addr, file, "job", "apply", "-f", "-")
 	}
 	put := func(r *slicerv1.PutJobRequest) (*slicerv1.PutJobResponse, error) { return b.to.PutJob(t.Context(), r) }
 
