@@ -139,7 +139,7 @@ var ours = []row{
 	unary(adminService, "CheckAccess", "read", func(c *caller) func(context.Context, *slicerv1.CheckAccessRequest, ...grpc.CallOption) (*slicerv1.CheckAccessResponse, error) {
 		return c.adminService().CheckAccess
 	}, func(c *caller) *slicerv1.CheckAccessRequest {
-		return &slicerv1.CheckAccessRequest{Job: c.job, Identity: "spiffe://corp/somewhere", Verb: "own"}
+		return &slicerv1.CheckAccessRequest{Job: c.job, Identity: somewhere, Verb: "own"}
 	}),
 	unary(adminService, "DrainTask", "order", func(c *caller) func(context.Context, *slicerv1.DrainTaskRequest, ...grpc.CallOption) (*slicerv1.DrainTaskResponse, error) {
 		return c.adminService().DrainTask
