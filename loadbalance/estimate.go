@@ -116,6 +116,10 @@ type trust struct {
 	usual, surprise float64
 	// pace is the share of memory, and tempo that of unhurried, that a round takes, at most 1.
 	pace, tempo float64
+	// brief reports that the newest measurement took less time than most, afterBrief that the
+	// one before did. What was brief has seen only a part of a jump if that came in its course,
+	// so that how far the load has jumped is what the next measurement says.
+	brief, afterBrief bool
 }
 
 const (
@@ -345,6 +349,9 @@ func (s *smoother) judge(rate []float64, total float64) {
 		leapt += c.leap * c.leap
 		if math.Abs(x-c.from) < math.Abs(x-c.level) {
 			c.level, c.age = c.from, max(c.age, c.fromAge)
+		}
+		if t.afterBrief {
+			c.level, c.age = x, 1
 		}
 		c.leap = 0
 	}

@@ -46,6 +46,7 @@ func (b *placement) sliceLoads() []float64 {
 			t.count = countNoise(&b.in)
 			t.pace = min(float64(b.in.Elapsed)/float64(memory), 1)
 			t.tempo = math.Sqrt(min(float64(b.in.Elapsed)/float64(unhurried), 1))
+			t.afterBrief, t.brief = t.brief, b.in.Elapsed > 0 && b.in.Elapsed < b.in.Config.Balance.Interval*3/4
 			if b.in.Elapsed <= 0 {
 				t.pace, t.tempo = 1, 1
 			}
