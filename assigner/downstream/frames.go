@@ -50,6 +50,15 @@ type frames struct {
 	since   time.Duration            // when it became the newest, on the monotonic clock
 	bases   []*assignment.Assignment // older ones, newest first
 	encoded map[form]Encode
+	asked   askedFor
+}
+
+// askedFor is the older assignment that was last asked for, whole: Distributors that start at
+// one time ask for the same.
+type askedFor struct {
+	mark       Mark
+	compressed bool
+	encode     Encode
 }
 
 // form is what the newest is encoded as: a delta on a base, or whole without one.
@@ -70,7 +79,7 @@ func (f *frames) publish(now time.Duration, a *assignment.Assignment) bool {
 	if a == nil {
 		f.bases = nil
 	}
-	f.newest, f.since, f.encoded = a, now, make(map[form]Encode)
+	f.newest, f.since, f.encoded, f.asked = a, now, make(map[form]Encode), askedFor{}
 	return true
 }
 
@@ -82,6 +91,14 @@ func (f *frames) base(held Mark) *assignment.Assignment {
 		}
 	}
 	return nil
+}
+
+// older is one that was asked for.
+func (f *frames) older(a *assignment.Assignment, compressed bool) Encode {
+	if m := markOf(a); f.asked.encode == nil || f.asked.mark != m || f.asked.compressed != compressed {
+		f.asked = askedFor{m, compressed, f.once(whole(a, compressed))}
+	}
+	return f.asked.encode
 }
 
 // frame is what brings the assignment named by held to the newest; compressed is for a whole.

@@ -187,7 +187,7 @@ func (j *Job) drop(from Session) {
 func (j *Job) answer(of ReadBase, w *watcher, a *assignment.Assignment) {
 	w.base = &Say{Job: j.name, Base: true}
 	if a != nil && of.Held.fits(a) {
-		w.base.Assignment, w.base.encode = a, whole(a, of.Compressed)
+		w.base.Assignment, w.base.encode = a, j.frames.older(a, of.Compressed)
 	}
 	j.add(Notify{of.For})
 }
