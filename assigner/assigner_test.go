@@ -88,6 +88,23 @@ func TestDeltas(t *testing.T) {
 	}
 }
 
+// A Distributor is sent the whole compressed if its last Want says that it reads such.
+func TestCompressed(t *testing.T) {
+	t.Parallel()
+	_, d, first := running(t, task("t1", 1), task("t2", 1))
+	for _, compressed := range []bool{true, false, true} {
+		d.mu.Lock()
+		n := len(d.trailers["job"])
+		d.mu.Unlock()
+		d.want(&slicerv1.Want{Job: "job", Compressed: compressed})
+		d.wait(fmt.Sprintf("a whole, compressed %v", compressed), func() bool {
+			return slices.ContainsFunc(d.trailers["job"][n:], func(tr *slicerv1.Trailer) bool {
+				return tr.Base == 0 && tr.WholeSize != 0 == compressed && tr.Generation >= int64(first.Generation())
+			})
+		})
+	}
+}
+
 func TestNewestReported(t *testing.T) {
 	_, d, first := running(t, task("t1", 1))
 	// A subscriber holds something newer than is stored: nothing older is sent, and a

@@ -1,7 +1,11 @@
 package distributor
 
 import (
+	"fmt"
+	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
@@ -96,6 +100,89 @@ func TestCompressed(t *testing.T) {
 					want = first
 				}
 				same(t, got, want)
+			}
+		}
+	})
+}
+
+// Assigners are told that compressed wholes are read, of bases too. One that is older sends
+// them as they are; after one that does not decode the next is not to be compressed.
+func TestCompressedFromAssigner(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		older  bool
+		damage int
+		want   []bool // whether each whole that the assigner has sent was compressed
+	}{
+		{"", false, 0, []bool{true}},
+		{"older", true, 0, []bool{false}},
+		{"damaged", false, 1, []bool{true, false}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				n := newNetwork()
+				f := n.assigner(t, "a1", assigner1)
+				f.older, f.damage = c.older, c.damage
+				first := firstOf(t, testJob, testStore, baseGen, 2000)
+				second := after(t, first, 5)
+				f.past = map[int64]*assignment.Assignment{int64(first.Generation()): first}
+				f.know(testJob)
+				w := newWorld(t, n, assigner1)
+				var subs []*fakeSub
+				for i := range 2 * fanout.BaseHolders {
+					subs = append(subs, subscribe(t, w.cc, holding(clerkHello(fmt.Sprint("c", i)), first), first))
+				}
+				synctest.Wait()
+				f.set(second)
+				time.Sleep(time.Second) // it asks again, for the whole and for the base
+				for _, s := range subs {
+					same(t, s.holds(), second)
+				}
+				var got []bool
+				bases := 0
+				for _, tr := range f.sent() {
+					if compressed := tr.WholeSize != 0; tr.Generation == int64(second.Generation()) {
+						got = append(got, compressed)
+					} else if bases++; compressed == c.older {
+						t.Errorf("a base: %v", tr)
+					}
+				}
+				if !slices.Equal(got, c.want) || bases != 1 {
+					t.Errorf("%d bases, and wholes that were compressed: %v; want 1 and %v", bases, got, c.want)
+				}
+				third := after(t, second, 5)
+				f.set(third)
+				for _, s := range subs {
+					same(t, s.holds(), third)
+				}
+				if got := f.sent(); len(got) != 0 {
+					t.Errorf("%v, want a delta", got)
+				}
+			})
+		})
+	}
+}
+
+// A Distributor of the second tier is sent compressed wholes, those that others of the first
+// tier are sent, too.
+func TestCompressedToSecondTier(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork()
+		f := n.tieredAssigner(t)
+		a := firstOf(t, testJob, testStore, baseGen, 2000)
+		f.know(testJob)
+		f.set(a)
+		d1 := n.node(t, "d1")
+		d2 := n.node(t, "d2", "d1")
+		reads := clerkHello("c1")
+		reads.Compressed = true
+		same(t, subscribe(t, d1.cc, reads, nil).holds(), a)
+		time.Sleep(time.Second)
+		same(t, subscribe(t, d2.cc, clerkHello("c2"), nil).holds(), a)
+		for kind, want := range map[string][2]float64{fanout.KindCompressed: {1, 2}, fanout.KindWhole: {0, 0}} {
+			made, sent := d1.metric(t, "encodes_total", "kind="+kind), d1.metric(t, "updates_total", "kind="+kind)
+			if made != want[0] || sent != want[1] {
+				t.Errorf("%s: %v encodings, sent %v times; want %v", kind, made, sent, want)
 			}
 		}
 	})

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
@@ -46,6 +47,9 @@ type fakeAssigner struct {
 	calls   []string
 	past    map[int64]*assignment.Assignment // what a WantBase is answered with; nil: not at all
 	written time.Time                        // when it says that assignments were stored; zero: now
+	older   bool                             // it does not know what compressed wholes are
+	damage  int                              // so many of the next compressed wholes do not decode
+	gave    []*slicerv1.Trailer              // of all wholes that it sent, bases included
 }
 
 // fakeStream is one Distributor's stream.
@@ -180,9 +184,33 @@ func (f *fakeAssigner) base(s *fakeStream, w *slicerv1.WantBase) {
 		f.t.Error(err)
 		return
 	}
-	for m := range fr.Pieces(w.Job) {
+	for m := range f.whole(fr, w.Compressed).Pieces(w.Job) {
 		say(m)
 	}
+}
+
+// whole is a whole as it is sent.
+func (f *fakeAssigner) whole(fr *wire.Frame, compressed bool) *wire.Frame {
+	if compressed && !f.older {
+		fr = fr.Compressed()
+	}
+	f.gave = append(f.gave, fr.Trailer)
+	if fr.Trailer.WholeSize != 0 && f.damage > 0 {
+		f.damage--
+		t := proto.CloneOf(fr.Trailer)
+		t.WholeSize++
+		fr = &wire.Frame{Data: fr.Data, Trailer: t}
+	}
+	return fr
+}
+
+// sent are the trailers of the wholes that it has sent since the last call.
+func (f *fakeAssigner) sent() (wholes []*slicerv1.Trailer) {
+	synctest.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	wholes, f.gave = f.gave, nil
+	return wholes
 }
 
 func (f *fakeAssigner) give(s *fakeStream, a *assignment.Assignment) {
@@ -190,8 +218,8 @@ func (f *fakeAssigner) give(s *fakeStream, a *assignment.Assignment) {
 	var err error
 	if base := s.has[a.Job()]; base != nil && base.StoreID() == a.StoreID() {
 		fr, err = wire.DeltaFrame(base, a)
-	} else {
-		fr, err = wire.WholeFrame(a)
+	} else if fr, err = wire.WholeFrame(a); err == nil {
+		fr = f.whole(fr, s.wants[a.Job()].GetCompressed())
 	}
 	if err != nil {
 		f.t.Error(err)

@@ -104,8 +104,8 @@ func (f *relayFeed) Took(now time.Time, g assignment.Generation) {
 }
 
 // Holds implements relay.Feed.
-func (f *relayFeed) Holds(now time.Time, v fanout.Version, checksum uint64) {
-	f.sub.job.step(now, fanout.Holds{ID: f.sub.id, Held: v, Checksum: checksum})
+func (f *relayFeed) Holds(now time.Time, v fanout.Version, checksum uint64, compressed bool) {
+	f.sub.job.step(now, fanout.Holds{ID: f.sub.id, Held: v, Checksum: checksum, Compressed: compressed})
 }
 
 // HeldElsewhere implements relay.Feed.

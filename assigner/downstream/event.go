@@ -50,6 +50,8 @@ type (
 		Stop   bool
 		Held   Mark          // what the Distributor holds
 		Newest generate.Held // what its slicelets hold: nothing older of that store is sent
+
+		Compressed bool // it reads compressed wholes
 	}
 	// Reports are of tasks. They are cleared: the memory is the caller's to use again.
 	Reports struct {
@@ -74,8 +76,12 @@ type (
 		Capacity float64 // of the tasks
 		Asks     bool    // for the limits
 	}
-	// WantBase asks for an older assignment. ReadBase is the answer if it is not kept here.
-	WantBase struct{ Held Mark }
+	// WantBase asks for an older assignment, which may be Compressed. ReadBase is the answer if
+	// it is not kept here.
+	WantBase struct {
+		Held       Mark
+		Compressed bool
+	}
 )
 
 // Other events.
@@ -121,5 +127,7 @@ type (
 	ReadBase struct {
 		For  Session
 		Held Mark
+
+		Compressed bool // what is read may be
 	}
 )

@@ -29,21 +29,42 @@ func (m Mark) fits(a *assignment.Assignment) bool {
 // Encode encodes an assignment.
 type Encode func() (*wire.Frame, error)
 
-func whole(a *assignment.Assignment) Encode {
-	return func() (*wire.Frame, error) { return wire.WholeFrame(a) }
+func whole(a *assignment.Assignment, compressed bool) Encode {
+	return func() (*wire.Frame, error) {
+		f, err := wire.WholeFrame(a)
+		if err == nil && compressed {
+			f = f.Compressed()
+		}
+		return f, err
+	}
 }
 
 // maxBases is how many older assignments are kept to send deltas on.
 const maxBases = 8
 
-// frames encodes the newest assignment of a job, whole and as deltas on the ones
-// before, each once however many Distributors get it.
+// frames encodes the newest assignment of a job, whole, compressed, and as deltas on the
+// ones before, each once however many Distributors get it.
 type frames struct {
 	once    func(Encode) Encode
 	newest  *assignment.Assignment   // nil if there is none
 	since   time.Duration            // when it became the newest, on the monotonic clock
 	bases   []*assignment.Assignment // older ones, newest first
-	encoded map[Mark]Encode          // by base
+	encoded map[form]Encode
+	asked   askedFor
+}
+
+// askedFor is the older assignment that was last asked for, whole: Distributors that start at
+// one time ask for the same.
+type askedFor struct {
+	mark       Mark
+	compressed bool
+	encode     Encode
+}
+
+// form is what the newest is encoded as: a delta on a base, or whole without one.
+type form struct {
+	base       Mark
+	compressed bool
 }
 
 // publish makes a the newest now, nil for none. It reports whether another was.
@@ -58,7 +79,7 @@ func (f *frames) publish(now time.Duration, a *assignment.Assignment) bool {
 	if a == nil {
 		f.bases = nil
 	}
-	f.newest, f.since, f.encoded = a, now, make(map[Mark]Encode)
+	f.newest, f.since, f.encoded, f.asked = a, now, make(map[form]Encode), askedFor{}
 	return true
 }
 
@@ -72,16 +93,24 @@ func (f *frames) base(held Mark) *assignment.Assignment {
 	return nil
 }
 
-// frame is what brings the assignment named by held to the newest.
-func (f *frames) frame(held Mark) Encode {
+// older is one that was asked for.
+func (f *frames) older(a *assignment.Assignment, compressed bool) Encode {
+	if m := markOf(a); f.asked.encode == nil || f.asked.mark != m || f.asked.compressed != compressed {
+		f.asked = askedFor{m, compressed, f.once(whole(a, compressed))}
+	}
+	return f.asked.encode
+}
+
+// frame is what brings the assignment named by held to the newest; compressed is for a whole.
+func (f *frames) frame(held Mark, compressed bool) Encode {
 	a, base := f.newest, f.base(held)
 	if base != nil && (base.StoreID() != a.StoreID() || base.Generation() >= a.Generation()) {
 		base = nil
 	}
-	key := markOf(base)
+	key := form{markOf(base), compressed && base == nil}
 	encode := f.encoded[key]
 	if encode == nil {
-		encode = whole(a)
+		encode = whole(a, compressed)
 		if base != nil {
 			encode = func() (*wire.Frame, error) { return wire.DeltaFrame(base, a) }
 		}

@@ -44,6 +44,7 @@ type watcher struct {
 	wants  bool
 	stop   bool // it has said last that it does not want it any more
 	held   Mark // what it holds when it has taken what was sent
+	reads  bool // compressed wholes
 	newest generate.Held
 	base   *Say   // the answer to a BaseWanted, nil if none is due
 	acked  *acked // nil before it has said how far its subscribers are
@@ -149,7 +150,7 @@ func (j *Job) said(from Session, w *watcher, what any) {
 	case Uses:
 		j.uses(from, w, x)
 	case WantBase:
-		of := ReadBase{from, x.Held}
+		of := ReadBase{from, x.Held, x.Compressed}
 		if a := j.frames.base(x.Held); a != nil {
 			j.answer(of, w, a)
 		} else {
@@ -159,7 +160,7 @@ func (j *Job) said(from Session, w *watcher, what any) {
 }
 
 func (j *Job) want(from Session, w *watcher, x Want) {
-	w.wants, w.stop, w.held, w.newest = !x.Stop, x.Stop, x.Held, x.Newest
+	w.wants, w.stop, w.held, w.reads, w.newest = !x.Stop, x.Stop, x.Held, x.Compressed, x.Newest
 	_, known, exists := j.core.View(j.now).Job()
 	switch none := known && !exists; {
 	case none && x.Stop: // names that were made up must not add up
@@ -186,7 +187,7 @@ func (j *Job) drop(from Session) {
 func (j *Job) answer(of ReadBase, w *watcher, a *assignment.Assignment) {
 	w.base = &Say{Job: j.name, Base: true}
 	if a != nil && of.Held.fits(a) {
-		w.base.Assignment, w.base.encode = a, whole(a)
+		w.base.Assignment, w.base.encode = a, j.frames.older(a, of.Compressed)
 	}
 	j.add(Notify{of.For})
 }

@@ -38,7 +38,8 @@ func (r *Reader) Read(now time.Duration, m *slicerv1.AttachRequest) (e Said, bad
 		w := x.Want
 		e.What = Want{
 			Stop: w.GetStop(), Held: Mark{assignment.Generation(w.GetGeneration()), w.GetStoreId(), w.GetChecksum()},
-			Newest: generate.Held{Store: w.GetNewestReportedStoreId(), Generation: assignment.Generation(w.GetNewestReported())},
+			Newest:     generate.Held{Store: w.GetNewestReportedStoreId(), Generation: assignment.Generation(w.GetNewestReported())},
+			Compressed: w.GetCompressed(),
 		}
 	case *slicerv1.AttachRequest_Reports:
 		r.room, r.said = r.room[:0], r.said[:0]
@@ -68,7 +69,7 @@ func (r *Reader) Read(now time.Duration, m *slicerv1.AttachRequest) (e Said, bad
 		e.What = uses
 	case *slicerv1.AttachRequest_WantBase:
 		w := x.WantBase
-		e.What = WantBase{Mark{assignment.Generation(w.GetGeneration()), w.GetStoreId(), w.GetChecksum()}}
+		e.What = WantBase{Mark{assignment.Generation(w.GetGeneration()), w.GetStoreId(), w.GetChecksum()}, w.GetCompressed()}
 	}
 	return e, bad
 }

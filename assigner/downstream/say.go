@@ -90,7 +90,7 @@ func (j *Job) next(w *watcher, s clientindex.Session) *Say {
 	if !w.wants || a == nil || j.waits(w.newest, a) || w.held.Store == a.StoreID() && w.held.Generation > a.Generation() || w.held == markOf(a) {
 		return nil // nothing that it lacks, or not yet
 	}
-	say := &Say{Job: j.name, Assignment: a, encode: j.frames.frame(w.held), since: j.frames.since}
+	say := &Say{Job: j.name, Assignment: a, encode: j.frames.frame(w.held, w.reads), since: j.frames.since}
 	// A Want that comes from now on is about what is being sent, or asks anew.
 	w.held = markOf(a)
 	return say

@@ -26,14 +26,14 @@ import (
 //	preferred id=a1                     which assigner decides; a1 is this one
 //	attach d=d1, detach d=d1
 //	want d=d1 [g=1] [newest=1s] [stop]  d1 holds generation 1, and a slicelet of it one that
-//	                                    is so much newer than the newest
+//	     [compressed]                   is so much newer than the newest; d1 reads compressed wholes
 //	reports d=d1 [complete] t1 t2=2 -t3 tasks run, of incarnation 1 or that one; t3 has gone
 //	drains d=d1 t1, full d=d1 t1        reports of tasks that drain, or refuse
 //	malformed d=d1                      a report that makes no sense
 //	acks d=d1 clerks=2 [g=1] [late=c1]  all hold generation 1 at least
 //	clients d=d1 [complete] c1 c2=7 -c3 clerks that are connected, or hold an index; c3 has gone
-//	want-base d=d1 [g=1]
-//	base d=d1 [g=1] [none]              what was read from the store
+//	want-base d=d1 [g=1] [compressed]
+//	base d=d1 [g=1] [none] [compressed] what was read from the store
 //	views d=d1 job=a1                   which assigner d1 takes for preferred
 //	run [for=1s] [full=d1]              time passes
 //
@@ -110,7 +110,7 @@ func (x *transcript) do(d *datadriven.TestData) string {
 		x.order = slices.DeleteFunc(x.order, func(o *end) bool { return o == e })
 		x.step(Detached{From: e.From})
 	case "base":
-		b := BaseRead{Of: ReadBase{e.From, x.held(d)}}
+		b := BaseRead{Of: ReadBase{e.From, x.held(d), d.HasArg("compressed")}}
 		if !d.HasArg("none") {
 			b.Assignment = x.stored[slices.IndexFunc(x.stored, b.Of.Held.fits)]
 		}
@@ -155,7 +155,7 @@ func (x *transcript) message(d *datadriven.TestData) *slicerv1.AttachRequest {
 	}
 	switch d.Cmd {
 	case "want":
-		w := &slicerv1.Want{Job: "job", Generation: int64(held.Generation), StoreId: held.Store, Checksum: held.Sum, Stop: d.HasArg("stop")}
+		w := &slicerv1.Want{Job: "job", Generation: int64(held.Generation), StoreId: held.Store, Checksum: held.Sum, Stop: d.HasArg("stop"), Compressed: d.HasArg("compressed")}
 		if d.HasArg("newest") {
 			var by string
 			d.ScanArgs(x.t, "newest", &by)
@@ -165,7 +165,7 @@ func (x *transcript) message(d *datadriven.TestData) *slicerv1.AttachRequest {
 		}
 		return &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Want{Want: w}}
 	case "want-base":
-		w := &slicerv1.WantBase{Job: "job", Generation: int64(held.Generation), StoreId: held.Store, Checksum: held.Sum}
+		w := &slicerv1.WantBase{Job: "job", Generation: int64(held.Generation), StoreId: held.Store, Checksum: held.Sum, Compressed: d.HasArg("compressed")}
 		return &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_WantBase{WantBase: w}}
 	case "malformed":
 		return &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Reports{Reports: &slicerv1.TaskReports{Job: "job", Reports: []*slicerv1.TaskReport{{Task: task("bad name", 1)}}}}}
@@ -415,13 +415,13 @@ func (x *transcript) told(m *slicerv1.AttachResponse) string {
 		if t.Base > 0 {
 			return fmt.Sprintf("delta %s -> %s", x.generation(t.Base), x.generation(t.Generation)) + age
 		}
-		return x.generation(t.Generation) + ", whole" + age
+		return x.generation(t.Generation) + ", whole" + packed(t) + age
 	case *slicerv1.AttachResponse_Base:
 		if m.Base.GetChunk() != nil {
 			return ""
 		}
 		if t := m.Base.GetTrailer(); t != nil {
-			return x.generation(t.Generation) + " as a base"
+			return x.generation(t.Generation) + " as a base" + packed(t)
 		}
 		return "no base"
 	case *slicerv1.AttachResponse_ClientIndexes:
@@ -435,6 +435,14 @@ func (x *transcript) told(m *slicerv1.AttachResponse) string {
 		return fmt.Sprintf("refuse %s/%d, %s: %s", r.Task, r.Incarnation, codes.Code(r.Code), r.Message)
 	}
 	return fmt.Sprint(m)
+}
+
+// packed says that a whole is compressed.
+func packed(t *slicerv1.Trailer) string {
+	if t.WholeSize != 0 {
+		return ", compressed"
+	}
+	return ""
 }
 
 // quotasToText names the customers that tests have.

@@ -206,7 +206,7 @@ func (u *upward) tell(now time.Time, to Session) {
 	newest := u.cache.newest()
 	p := u.schedule.take(to, now, u.reported.Gen)
 	if p.want {
-		w := &slicerv1.Want{Job: u.cfg.Name, NewestReported: int64(u.reported.Gen), NewestReportedStoreId: u.reported.Store}
+		w := &slicerv1.Want{Job: u.cfg.Name, NewestReported: int64(u.reported.Gen), NewestReportedStoreId: u.reported.Store, Compressed: !p.whole}
 		if newest != nil && !p.whole {
 			w.Generation, w.StoreId, w.Checksum = int64(newest.Generation()), newest.StoreID(), newest.Checksum()
 		}

@@ -102,7 +102,7 @@ func (b bases) requests(job string) (out []*slicerv1.AttachRequest) {
 		if w := &b[i]; !w.asked && !w.settled {
 			w.asked = true
 			out = append(out, &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_WantBase{WantBase: &slicerv1.WantBase{
-				Job: job, Generation: int64(w.held.Gen), StoreId: w.held.Store, Checksum: w.sum,
+				Job: job, Generation: int64(w.held.Gen), StoreId: w.held.Store, Checksum: w.sum, Compressed: true,
 			}}})
 		}
 	}

@@ -105,11 +105,12 @@ type (
 	// DeltaFailed says that the delta which was to be sent could not be encoded.
 	DeltaFailed struct{ ID uint64 }
 	// Holds is what a Distributor of the second tier says that it holds now, whatever it
-	// was sent.
+	// was sent, and whether it reads compressed wholes.
 	Holds struct {
-		ID       uint64
-		Held     Version
-		Checksum uint64
+		ID         uint64
+		Held       Version
+		Checksum   uint64
+		Compressed bool
 	}
 	// HeldElsewhere is the newest assignment that slicelets of another Distributor hold.
 	HeldElsewhere struct{ Held Version }

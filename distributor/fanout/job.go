@@ -172,7 +172,7 @@ func (j *Job) Step(now time.Time, e Event) []Action {
 		}
 	case Holds:
 		if s := j.subs.get(e.ID); s != nil {
-			s.progress.held, s.progress.sum, s.repeat = e.Held, e.Checksum, true
+			s.progress.held, s.progress.sum, s.repeat, s.in.Compressed = e.Held, e.Checksum, true, e.Compressed
 			j.down.wake(s)
 		}
 	case HeldElsewhere:

@@ -454,6 +454,9 @@ func toldOf(m *slicerv1.AttachRequest) string {
 		if w.Generation == 0 {
 			words = "want, holding nothing"
 		}
+		if !w.Compressed {
+			words += ", not compressed"
+		}
 		if w.NewestReported != 0 {
 			words += ", a slicelet has g" + gen(w.NewestReported)
 		}

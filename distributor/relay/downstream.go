@@ -193,7 +193,7 @@ func checkWant(m *slicerv1.Want, now time.Time) error {
 // subscriber that fetches one; one at a time. Another that is asked for meanwhile is
 // answered with none.
 func (b *downstream) wantBase(m *slicerv1.WantBase) error {
-	req := &slicerv1.FetchRequest{Job: m.GetJob(), Generation: m.GetGeneration()}
+	req := &slicerv1.FetchRequest{Job: m.GetJob(), Generation: m.GetGeneration(), Compressed: m.GetCompressed()}
 	if err := fanout.CheckFetch(req, time.Now()); err != nil {
 		return err
 	}

@@ -87,8 +87,9 @@ type Feed interface {
 	Age(now time.Time, g assignment.Generation) time.Duration
 	// Took says that a generation was sent.
 	Took(now time.Time, g assignment.Generation)
-	// Holds says what the Distributor holds, whatever it was sent before.
-	Holds(now time.Time, v fanout.Version, checksum uint64)
+	// Holds says what the Distributor holds, whatever it was sent before, and whether it
+	// reads compressed wholes.
+	Holds(now time.Time, v fanout.Version, checksum uint64, compressed bool)
 	// HeldElsewhere says what a slicelet of the Distributor holds.
 	HeldElsewhere(now time.Time, v fanout.Version)
 	Leave(now time.Time)

@@ -28,6 +28,7 @@ type source struct {
 	mu    sync.Mutex
 	views []*slicerv1.Preference
 	feeds []*feed
+	fetch []*slicerv1.FetchRequest // of the job "web"
 }
 
 func (s *source) Assigner(string) grpc.ClientConnInterface { return nil }
@@ -44,6 +45,9 @@ func (s *source) Fetch(ctx context.Context, req *slicerv1.FetchRequest, send fun
 		<-ctx.Done()
 		return status.FromContextError(ctx.Err()).Err()
 	}
+	s.mu.Lock()
+	s.fetch = append(s.fetch, req)
+	s.mu.Unlock()
 	send(&slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Trailer{Trailer: &slicerv1.Trailer{Generation: req.Generation}}})
 	return nil
 }
@@ -67,6 +71,7 @@ type feed struct {
 	mu        sync.Mutex
 	took      []assignment.Generation
 	holds     []fanout.Version
+	reads     []bool // compressed wholes, with each of holds
 	elsewhere []fanout.Version
 	left      bool
 }
@@ -78,8 +83,8 @@ func (f *feed) Age(time.Time, assignment.Generation) time.Duration { return 3 * 
 func (f *feed) Took(_ time.Time, g assignment.Generation) {
 	f.note(func() { f.took = append(f.took, g) })
 }
-func (f *feed) Holds(_ time.Time, v fanout.Version, _ uint64) {
-	f.note(func() { f.holds = append(f.holds, v) })
+func (f *feed) Holds(_ time.Time, v fanout.Version, _ uint64, compressed bool) {
+	f.note(func() { f.holds, f.reads = append(f.holds, v), append(f.reads, compressed) })
 }
 func (f *feed) HeldElsewhere(_ time.Time, v fanout.Version) {
 	f.note(func() { f.elsewhere = append(f.elsewhere, v) })
@@ -162,7 +167,7 @@ func hello(id string) *slicerv1.AttachRequest {
 func wanted(m *slicerv1.Want) *slicerv1.AttachRequest { return fanout.WantRequest(m) }
 
 func wantedBase(job string) *slicerv1.AttachRequest {
-	return &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_WantBase{WantBase: &slicerv1.WantBase{Job: job, Generation: 5}}}
+	return &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_WantBase{WantBase: &slicerv1.WantBase{Job: job, Generation: 5, Compressed: true}}}
 }
 
 // attach runs Attach; its end comes in the channel.
@@ -224,13 +229,13 @@ func TestWants(t *testing.T) {
 		end := attach(s, st)
 		st.in <- hello("d2")
 		synctest.Wait() // for our hello, which is the first that is said
-		st.in <- wanted(&slicerv1.Want{Job: "web", Generation: 6, StoreId: 1, Checksum: 60, NewestReported: 9, NewestReportedStoreId: 1})
+		st.in <- wanted(&slicerv1.Want{Job: "web", Generation: 6, StoreId: 1, Checksum: 60, NewestReported: 9, NewestReportedStoreId: 1, Compressed: true})
 		synctest.Wait()
 		if got := st.said(); got != "hello:d1 preference assignment:web" {
 			t.Errorf("said %q", got)
 		}
 		f := src.feeds[0]
-		if f.in.Held != (fanout.Version{Store: 1, Gen: 6}) || f.in.Checksum != 60 || f.in.Role != slicerv1.Role_ROLE_OBSERVER {
+		if f.in.Held != (fanout.Version{Store: 1, Gen: 6}) || f.in.Checksum != 60 || !f.in.Compressed || f.in.Role != slicerv1.Role_ROLE_OBSERVER {
 			t.Errorf("entered as %+v", f.in)
 		}
 		if len(f.took) != 1 || f.took[0] != 7 || len(f.elsewhere) != 1 || f.elsewhere[0].Gen != 9 {
@@ -239,8 +244,13 @@ func TestWants(t *testing.T) {
 		st.in <- wanted(&slicerv1.Want{Job: "web"})
 		s.Notify() // of nothing new
 		synctest.Wait()
-		if len(f.holds) != 1 || f.holds[0] != (fanout.Version{}) || len(src.feeds) != 1 {
-			t.Errorf("wanted anew: holds %v, %d feeds", f.holds, len(src.feeds))
+		if len(f.holds) != 1 || f.holds[0] != (fanout.Version{}) || f.reads[0] || len(src.feeds) != 1 {
+			t.Errorf("wanted anew: holds %v, reads compressed wholes %v, %d feeds", f.holds, f.reads, len(src.feeds))
+		}
+		st.in <- wanted(&slicerv1.Want{Job: "web", Compressed: true})
+		synctest.Wait()
+		if len(f.reads) != 2 || !f.reads[1] {
+			t.Errorf("wanted anew, compressed: %v", f.reads)
 		}
 		st.in <- wanted(&slicerv1.Want{Job: "web", Stop: true})
 		synctest.Wait()
@@ -267,13 +277,17 @@ func TestWants(t *testing.T) {
 // One base is looked for at a time: another is answered with none at once.
 func TestBases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := service(&source{}, nil)
+		src := &source{}
+		s := service(src, nil)
 		st := newStream()
 		end := attach(s, st)
 		st.in <- hello("d2")
 		synctest.Wait() // for our hello, which is the first that is said
 		st.in <- wantedBase("web")
 		synctest.Wait()
+		if len(src.fetch) != 1 || src.fetch[0].Generation != 5 || !src.fetch[0].Compressed {
+			t.Errorf("fetched %v, want generation 5, compressed", src.fetch)
+		}
 		st.in <- wantedBase("slow")
 		st.in <- wantedBase("web")
 		synctest.Wait()

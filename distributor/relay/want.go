@@ -54,6 +54,7 @@ func (w *want) subscribe() error {
 	in := fanout.Hello{Job: w.job, Role: slicerv1.Role_ROLE_OBSERVER, Name: "distributor " + w.b.id, Index: -1}
 	w.mu.Lock()
 	in.Held, in.Checksum = heldBy(w.said)
+	in.Compressed = w.said.GetCompressed()
 	reported := reportedIn(w.said)
 	feed, err := w.b.s.cfg.Source.Join(w.job, in, w.pass)
 	w.feed = feed
@@ -94,7 +95,7 @@ func (w *want) anew(now time.Time, m *slicerv1.Want) {
 		return // it will be entered with that
 	}
 	held, sum := heldBy(m)
-	feed.Holds(now, held, sum)
+	feed.Holds(now, held, sum, m.GetCompressed())
 	feed.HeldElsewhere(now, reportedIn(m))
 }
 

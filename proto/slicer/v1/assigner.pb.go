@@ -273,8 +273,11 @@ type Want struct {
 	// nothing in another store, nor if it is more than a minute ahead.
 	NewestReported        int64  `protobuf:"varint,6,opt,name=newest_reported,json=newestReported,proto3" json:"newest_reported,omitempty"`
 	NewestReportedStoreId uint64 `protobuf:"fixed64,7,opt,name=newest_reported_store_id,json=newestReportedStoreId,proto3" json:"newest_reported_store_id,omitempty"`
-	unknownFields         protoimpl.UnknownFields
-	sizeCache             protoimpl.SizeCache
+	// Whole assignments may be sent compressed until the next Want for the job: see
+	// Trailer.whole_size. It is not set after one that did not decode.
+	Compressed    bool `protobuf:"varint,8,opt,name=compressed,proto3" json:"compressed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Want) Reset() {
@@ -356,16 +359,25 @@ func (x *Want) GetNewestReportedStoreId() uint64 {
 	return 0
 }
 
+func (x *Want) GetCompressed() bool {
+	if x != nil {
+		return x.Compressed
+	}
+	return false
+}
+
 // WantBase asks for an older assignment, once, so that subscribers that hold it can be
 // sent deltas: a Distributor that has just started knows only the newest. It is answered
 // with a base, whole; one that is neither chunk nor trailer says that the assigner does
 // not have it.
 type WantBase struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	Generation    int64                  `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
-	StoreId       uint64                 `protobuf:"fixed64,3,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
-	Checksum      uint64                 `protobuf:"fixed64,4,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Job        string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Generation int64                  `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	StoreId    uint64                 `protobuf:"fixed64,3,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
+	Checksum   uint64                 `protobuf:"fixed64,4,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	// It may be sent compressed: see Trailer.whole_size.
+	Compressed    bool `protobuf:"varint,5,opt,name=compressed,proto3" json:"compressed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -426,6 +438,13 @@ func (x *WantBase) GetChecksum() uint64 {
 		return x.Checksum
 	}
 	return 0
+}
+
+func (x *WantBase) GetCompressed() bool {
+	if x != nil {
+		return x.Compressed
+	}
+	return false
 }
 
 // TaskReports carries what slicelets reported, only to the job's preferred assigner. The
@@ -1907,7 +1926,7 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\amessage\"M\n" +
 	"\x10DistributorHello\x12%\n" +
 	"\x0edistributor_id\x18\x01 \x01(\tR\rdistributorId\x12\x12\n" +
-	"\x04zone\x18\x02 \x01(\tR\x04zone\"\xe5\x01\n" +
+	"\x04zone\x18\x02 \x01(\tR\x04zone\"\x85\x02\n" +
 	"\x04Want\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1e\n" +
 	"\n" +
@@ -1917,14 +1936,20 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\bchecksum\x18\x04 \x01(\x06R\bchecksum\x12\x12\n" +
 	"\x04stop\x18\x05 \x01(\bR\x04stop\x12'\n" +
 	"\x0fnewest_reported\x18\x06 \x01(\x03R\x0enewestReported\x127\n" +
-	"\x18newest_reported_store_id\x18\a \x01(\x06R\x15newestReportedStoreId\"s\n" +
+	"\x18newest_reported_store_id\x18\a \x01(\x06R\x15newestReportedStoreId\x12\x1e\n" +
+	"\n" +
+	"compressed\x18\b \x01(\bR\n" +
+	"compressed\"\x93\x01\n" +
 	"\bWantBase\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x03R\n" +
 	"generation\x12\x19\n" +
 	"\bstore_id\x18\x03 \x01(\x06R\astoreId\x12\x1a\n" +
-	"\bchecksum\x18\x04 \x01(\x06R\bchecksum\"l\n" +
+	"\bchecksum\x18\x04 \x01(\x06R\bchecksum\x12\x1e\n" +
+	"\n" +
+	"compressed\x18\x05 \x01(\bR\n" +
+	"compressed\"l\n" +
 	"\vTaskReports\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\bcomplete\x18\x02 \x01(\bR\bcomplete\x12/\n" +

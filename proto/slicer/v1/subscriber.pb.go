@@ -1034,7 +1034,7 @@ type Trailer struct {
 	// Bytes in all chunks.
 	Size uint64 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
 	// Not 0 when the chunks are compressed, as one raw DEFLATE stream (RFC 1951): the bytes of
-	// the Assignment that they become. Only to subscribers that have said that they read such,
+	// the Assignment that they become. Only to those that have said that they read such,
 	// and never a Delta.
 	WholeSize     uint64 `protobuf:"varint,5,opt,name=whole_size,json=wholeSize,proto3" json:"whole_size,omitempty"`
 	unknownFields protoimpl.UnknownFields

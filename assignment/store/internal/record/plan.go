@@ -56,12 +56,12 @@ func (l Layout) Plan(head *Head, base, next *assignment.Assignment, keep int, at
 		if err != nil {
 			return nil, err
 		}
-		if len(delta) >= len(whole) {
-			delta = nil
-		}
 		packed, size := whole, 0
 		if l.Compress {
 			packed, size = wire.Deflate(whole), len(whole)
+		}
+		if len(delta) >= len(packed) {
+			delta = nil
 		}
 		if c.Generation.Whole, err = l.split(c, next.Job(), 'w', packed, 0); err != nil {
 			return nil, err
