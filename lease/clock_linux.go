@@ -53,9 +53,9 @@ var newestAnchor atomic.Pointer[anchor]
 
 // Boottime reads CLOCK_BOOTTIME, the time since the machine started, through suspend and
 // whatever happens to the wall clock, to within 20 microseconds; of two readings the
-// later one may be the lower one by 40. Linux only. It is safe for concurrent use and
-// makes a system call at most once a millisecond, unless the wall clock is set; the
-// package's documentation says why that is enough.
+// later one may be the lower one by 40. Linux only. It is safe for concurrent use. About
+// once a millisecond it makes a system call and allocates 24 bytes, otherwise only after the wall clock
+// was set or a thread was stopped; the package's documentation says why that is enough.
 func Boottime() time.Duration {
 	now := read()
 	if a := newestAnchor.Load(); a != nil {
