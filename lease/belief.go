@@ -33,16 +33,19 @@ type term struct {
 
 func (t *term) valid() bool { return noDeadline || t.clock() < time.Duration(t.deadline.Load()) }
 
-// extend moves the deadline forward, unless it has passed: then the session is over
-// and never believed in again, and extend returns false.
+// disorder is by how much the clock may say less than another goroutine has read before.
+const disorder = 40 * time.Microsecond
+
+// extend moves the deadline forward, unless it has passed, in whatever order the clock
+// was read: then the session is over and never believed in again, and extend returns false.
 func (t *term) extend(to time.Duration) bool {
 	was := t.deadline.Load()
-	if int64(t.clock()) >= was {
+	if int64(t.clock()+disorder) >= was {
 		return false
 	}
 	t.deadline.Store(max(was, int64(to)))
 	// What found it passed meanwhile had read the clock before this.
-	if int64(t.clock()) >= was {
+	if int64(t.clock()+disorder) >= was {
 		t.end()
 		return false
 	}

@@ -1,6 +1,6 @@
 //go:build linux && system
 
-package lease_test
+package lease
 
 import (
 	"os"

@@ -66,6 +66,30 @@
 // Package slicelet does all that, given a Reader. Core is the slicelet's side as a
 // pure state machine; Job is the goroutine that drives it.
 //
+// # The clock
+//
+// Belief reads CLOCK_BOOTTIME at each use, and only a system call or the C library can.
+// time.Now reads the wall clock and the monotonic clock without a system call. Linux
+// changes the differences between the three clocks on two occasions only: it adds the
+// time of a suspend to the wall clock and to CLOCK_BOOTTIME at once, and a step (an operator,
+// NTP, a hypervisor's agent, a leap second) is added to the wall clock alone; slewing
+// changes the rate of all three alike. So Boottime keeps an anchor: the differences, as they were when it last
+// made the system call. While wall minus monotonic clock is what it was, to
+// 10 microseconds, the monotonic clock plus the anchor's difference is CLOCK_BOOTTIME;
+// otherwise it makes the call, which costs time and is never wrong. If a thread is stopped
+// between the two clocks for just as long as the machine was suspended before, the sum is right for the
+// moment when the first was read.
+//
+// One thing would deceive that rule: a wall clock that is set back, to 10 microseconds, by
+// what a suspend took, while no goroutine reads the clock. NTP does not do that unless the
+// clock was ahead by precisely the time that is then slept; but it is not impossible. So an anchor
+// is used for a millisecond of the monotonic clock and no longer. In that
+// millisecond the kernel would have to freeze all processes, stop and start all devices,
+// let the processes go on, and one of these would have to set the clock back. Neither rule
+// would do alone: the age trusts that a suspend takes a while, the difference that no
+// clock is set so. The error, 20 microseconds, is a part of the margin, which is at least 10 milliseconds.
+// Should time.Now come to count suspends too, the sum stays right.
+//
 // # A store that goes back
 //
 // A store may be put back to an earlier state while readers and assigners live: etcd

@@ -17,6 +17,8 @@ func TestTermIsNotRevived(t *testing.T) {
 		{"before the deadline", []time.Duration{8 * time.Second, 9 * time.Second}, true},
 		{"after it", []time.Duration{11 * time.Second, 11 * time.Second}, false},
 		{"at it", []time.Duration{deadline, deadline}, false},
+		{"so close before it that another goroutine may have found it passed", []time.Duration{deadline - 40*time.Microsecond, deadline}, false},
+		{"as it comes so close", []time.Duration{9 * time.Second, deadline - 40*time.Microsecond}, false},
 		{"as it passes", []time.Duration{9 * time.Second, 11 * time.Second}, false},
 	} {
 		reads := c.reads

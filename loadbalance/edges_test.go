@@ -134,7 +134,7 @@ func TestCapacities(t *testing.T) {
 				for i := range tasks {
 					tasks[i].Weight = []float64{1, 2, 4}[i%3]
 				}
-				keys := zipf(100_000, skew, 1e6)
+				keys := zipf(20_000, skew, 1e6)
 				left, capacity, alone := 1e6, float64(n)/3*7, 0
 				for replicas == 1 && keys[alone].rate > 4*left/capacity {
 					left, capacity, alone = left-keys[alone].rate, capacity-4, alone+1

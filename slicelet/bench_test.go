@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -100,9 +101,14 @@ func modes(b *testing.B, f func(b *testing.B, s *Slicelet, keys []string)) {
 }
 
 // BenchmarkClock is what reading CLOCK_BOOTTIME costs, a part of each of the
-// others in consistent mode. With CGO_ENABLED=0 it is a system call.
+// others in consistent mode. Beside it stand time.Now, of which it is made, and a
+// system call that asks for nothing.
 func BenchmarkClock(b *testing.B) {
+	var now time.Time
+	b.Run("floor=now", func(b *testing.B) { on(b, 1, func(int) { now = time.Now() }) })
+	b.Run("floor=call", func(b *testing.B) { on(b, 1, func(int) { syscall.Getppid() }) })
 	spread(b, func(int) { lease.Boottime() })
+	_ = now
 }
 
 // spread runs f on 1, 2, 8, 16 and 64 goroutines.

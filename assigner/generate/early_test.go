@@ -206,8 +206,9 @@ func (j *watchedJob) imbalance() float64 {
 	return slices.Max(load) / total * float64(len(load))
 }
 
-// A job at rest has no early round in twenty minutes, whatever its requests cost, nor one
-// that all of the load comes and goes in.
+// A job at rest has no early round in six minutes, whatever its requests cost, nor one
+// that all of the load comes and goes in. loadbalance.TestDeviation has twenty minutes of
+// the rule alone.
 func TestNoEarlyRoundAtRest(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -219,13 +220,9 @@ func TestNoEarlyRoundAtRest(t *testing.T) {
 		{"steps", func(*rand.Rand) float64 { return 1 }, 4},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			minutes := 21
-			if testing.Short() || c.step > 1 {
-				minutes = 6
-			}
 			j := newWatchedJob(1, 20, 400/c.step)
 			j.cost = func() float64 { return c.cost(j.rng) }
-			for m := range minutes {
+			for m := range 6 {
 				j.all = 1
 				if m%2 == 1 {
 					j.all = c.step

@@ -16,8 +16,6 @@ type mutant struct {
 	Rule string
 	// Tags are the build tags that its tests need.
 	Tags string
-	// NoCgo builds without cgo, where File is for such builds.
-	NoCgo bool
 	// Equivalent says why no test can tell the mutant from the code, if none can.
 	Equivalent string
 }
@@ -48,7 +46,7 @@ type outcome struct {
 // own package first.
 func (m mutant) try(r *runner) (outcome, error) {
 	o := outcome{Mutant: m.Name, Rule: m.Rule, Why: m.Equivalent}
-	with := build{tags: m.Tags, noCgo: m.NoCgo}
+	with := build{tags: m.Tags}
 	without := with
 	var err error
 	if with.overlay, err = r.overlay(m); err != nil {

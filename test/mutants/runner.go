@@ -49,7 +49,6 @@ type runner struct {
 // build is how test binaries are built.
 type build struct {
 	tags    string
-	noCgo   bool
 	overlay string // none without a mutant
 }
 
@@ -57,12 +56,9 @@ func newRunner(root, dir string) *runner {
 	return &runner{root: root, dir: dir, without: map[string]string{}, sound: map[string]bool{}, deps: map[string][]string{}}
 }
 
-func (r *runner) goCommand(with build, args ...string) *exec.Cmd {
+func (r *runner) goCommand(args ...string) *exec.Cmd {
 	cmd := exec.Command("go", args...)
 	cmd.Dir = r.root
-	if with.noCgo {
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	}
 	return cmd
 }
 
@@ -88,7 +84,7 @@ func (r *runner) overlay(m mutant) (string, error) {
 func (r *runner) links(with build, pkg, folder string) (bool, error) {
 	key := fmt.Sprint(pkg, with)
 	if _, ok := r.deps[key]; !ok {
-		out, err := r.goCommand(with, "list", "-deps", "-test", "-tags", with.tags, "-f", "{{.Dir}}", pkg).Output()
+		out, err := r.goCommand("list", "-deps", "-test", "-tags", with.tags, "-f", "{{.Dir}}", pkg).Output()
 		if err != nil {
 			return false, fmt.Errorf("go list %s: %w", pkg, err)
 		}
@@ -104,7 +100,7 @@ func (r *runner) compile(pkg string, with build, name string) (string, error) {
 	if with.overlay != "" {
 		args = append(args, "-overlay", with.overlay)
 	}
-	if out, err := r.goCommand(with, append(args, pkg)...).CombinedOutput(); err != nil {
+	if out, err := r.goCommand(append(args, pkg)...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s does not compile:\n%s", pkg, out)
 	}
 	return path, nil

@@ -28,7 +28,12 @@ func TestMain(m *testing.M) { etcdtest.Main(m) }
 type place struct {
 	open   func() (store.Backend, error)
 	medium func() (maintenance.Medium, error)
+	slices int // of an assignment
 }
+
+// inPieces is how many slices make an assignment of two pieces. What is compressed is one
+// piece, whatever it has.
+const inPieces, inOne = 75_000, 5_000
 
 var media = map[string]func(t *testing.T, name string) place{
 	"etcd": func(t *testing.T, name string) place {
@@ -36,6 +41,7 @@ var media = map[string]func(t *testing.T, name string) place{
 		return place{
 			func() (store.Backend, error) { return etcdstore.Open(t.Context(), cfg) },
 			func() (maintenance.Medium, error) { return etcdstore.OpenMedium(cfg) },
+			inPieces,
 		}
 	},
 	"pebble": func(t *testing.T, name string) place {
@@ -45,6 +51,7 @@ var media = map[string]func(t *testing.T, name string) place{
 			func() (maintenance.Medium, error) {
 				return pebblestore.OpenMedium(t.Context(), dir, cfg, pebblestore.MayCreate)
 			},
+			inOne,
 		}
 	},
 }
@@ -104,9 +111,9 @@ func by(action string) store.Entry {
 	return store.Entry{Action: action, Stamp: store.Stamp{Who: "op", When: time.UnixMilli(7).UTC()}}
 }
 
-// fill makes job a with orders and some generations, the largest in several pieces, job b
-// without an assignment, and job c, which is deleted. It returns what a has.
-func fill(t *testing.T, s store.Backend) (newest *assignment.Assignment) {
+// fill makes job a with orders and some generations, job b without an assignment, and
+// job c, which is deleted. It returns what a has.
+func (p place) fill(t *testing.T, s store.Backend) (newest *assignment.Assignment) {
 	t.Helper()
 	ctx := t.Context()
 	for _, name := range []string{"a", "b", "c"} {
@@ -127,7 +134,7 @@ func fill(t *testing.T, s store.Backend) (newest *assignment.Assignment) {
 		t.Fatal(err)
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
-	a := storetest.First("a", s.ID(), assignment.Generation(time.Now().UnixMilli()), 5, 75_000) // two pieces
+	a := storetest.First("a", s.ID(), assignment.Generation(time.Now().UnixMilli()), 5, p.slices)
 	for i := range 6 {
 		e := storetest.Entry(a, 2)
 		if err := s.Commit(ctx, store.Commit{Next: a, Entry: &e, Keep: 100}); err != nil {
@@ -151,6 +158,7 @@ func TestDumpCompressed(t *testing.T) {
 		func() (maintenance.Medium, error) {
 			return pebblestore.OpenMedium(t.Context(), dir, cfg, pebblestore.ReadOnly)
 		},
+		inPieces,
 	}
 	shown := func() (n int) {
 		p.on(t, func(m maintenance.Medium) {
@@ -168,7 +176,7 @@ func TestDumpCompressed(t *testing.T) {
 		return n
 	}
 	var a *assignment.Assignment
-	p.store(t, func(s store.Backend) { a = fill(t, s) })
+	p.store(t, func(s store.Backend) { a = p.fill(t, s) })
 	if n := shown(); n != 0 {
 		t.Errorf("%d compressed assignments, want none without Compress", n)
 	}
@@ -201,7 +209,7 @@ func TestCheckAndRepair(t *testing.T) {
 	onEach(t, func(t *testing.T, create func(string) place) {
 		p := create("s")
 		var newest *assignment.Assignment
-		p.store(t, func(s store.Backend) { newest = fill(t, s) })
+		p.store(t, func(s store.Backend) { newest = p.fill(t, s) })
 		var whole *maintenance.Snapshot
 		p.on(t, func(m maintenance.Medium) {
 			whole = snapshot(t, m)
@@ -400,7 +408,7 @@ func TestRestore(t *testing.T) {
 		ctx := t.Context()
 		p := create("s")
 		var was, later *assignment.Assignment
-		p.store(t, func(s store.Backend) { was = fill(t, s) })
+		p.store(t, func(s store.Backend) { was = p.fill(t, s) })
 		var data []byte
 		p.on(t, func(m maintenance.Medium) { data = backup(t, m) })
 		p.store(t, func(s store.Backend) {
@@ -488,7 +496,7 @@ func TestRestore(t *testing.T) {
 // restored. One that has changed since it was looked at is not replaced.
 func TestBrokenOff(t *testing.T) {
 	p := media["etcd"](t, "s")
-	p.store(t, func(s store.Backend) { fill(t, s) })
+	p.store(t, func(s store.Backend) { p.fill(t, s) })
 	var data []byte
 	p.on(t, func(m maintenance.Medium) {
 		data = backup(t, m)
@@ -537,7 +545,7 @@ func TestBrokenOff(t *testing.T) {
 // TestPlanRefuses what cannot be restored whole.
 func TestPlanRefuses(t *testing.T) {
 	p := media["pebble"](t, "s")
-	p.store(t, func(s store.Backend) { fill(t, s) })
+	p.store(t, func(s store.Backend) { p.fill(t, s) })
 	p.on(t, func(m maintenance.Medium) {
 		s := snapshot(t, m)
 		i := slices.IndexFunc(s.Records, func(kv maintenance.Record) bool { return kv.Key == "jobs/b/config" })

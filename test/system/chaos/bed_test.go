@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/slicer-project/slicer/lease"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+	"github.com/slicer-project/slicer/test/kit/boottime"
 	"github.com/slicer-project/slicer/test/kit/netns"
 	"github.com/slicer-project/slicer/test/kit/process"
 	"github.com/slicer-project/slicer/test/system/chaos/record"
@@ -250,11 +250,11 @@ func begins[K comparable](m map[K]Spans, keys ...K) (end func()) {
 	at := map[K]int{}
 	for _, k := range keys {
 		at[k] = len(m[k])
-		m[k] = append(m[k], Span{From: lease.Boottime(), To: forever})
+		m[k] = append(m[k], Span{From: boottime.Now(), To: forever})
 	}
 	return func() {
 		for k, i := range at {
-			m[k][i].To = lease.Boottime()
+			m[k][i].To = boottime.Now()
 		}
 	}
 }

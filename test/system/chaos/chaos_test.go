@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slicer-project/slicer/lease"
+	"github.com/slicer-project/slicer/test/kit/boottime"
 	"github.com/slicer-project/slicer/test/system/chaos/record"
 )
 
@@ -47,14 +47,14 @@ func (b *bed) play(phases []phase, wanted *regexp.Regexp) []Result {
 	t := b.t
 	t.Helper()
 	var done []Phase
-	from := lease.Boottime()
+	from := boottime.Now()
 	for _, p := range phases {
 		if !wanted.MatchString(p.name) {
 			continue
 		}
 		b.now = p.name
 		p.run(b, *phaseFlag)
-		now := lease.Boottime()
+		now := boottime.Now()
 		done = append(done, Phase{p.name, from, now})
 		from = now
 	}

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/slicer-project/slicer/lease"
+	"github.com/slicer-project/slicer/test/kit/boottime"
 	"github.com/slicer-project/slicer/test/kit/process"
 )
 
@@ -136,7 +136,7 @@ func (b *bed) killServers(lasts time.Duration, gs ...*group) {
 
 // start starts a server process that is down.
 func (b *bed) start(g *group) {
-	since := lease.Boottime()
+	since := boottime.Now()
 	g.Restart()
 	at := g.comes(b.t, since)
 	for _, n := range g.names {

@@ -12,7 +12,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store/etcdstore"
 	"github.com/slicer-project/slicer/clerk"
-	"github.com/slicer-project/slicer/lease"
+	"github.com/slicer-project/slicer/test/kit/boottime"
 )
 
 // watch knows every assignment that was stored.
@@ -70,7 +70,7 @@ func (w *watch) follow(ctx context.Context) error {
 
 // read takes the newest assignment and those between it and the last.
 func (w *watch) read(ctx context.Context) error {
-	at := lease.Boottime()
+	at := boottime.Now()
 	a, err := w.store.Read(ctx, job)
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func listen(t *testing.T, distributor string) *watch {
 			if a := c.Assignment(); a != nil {
 				w.mu.Lock()
 				if n := len(w.all); n == 0 || w.all[n-1].A != a {
-					w.all = append(w.all, Stored{lease.Boottime(), a})
+					w.all = append(w.all, Stored{boottime.Now(), a})
 				}
 				w.mu.Unlock()
 			}

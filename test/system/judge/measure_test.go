@@ -14,7 +14,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
-	"github.com/slicer-project/slicer/lease"
+	"github.com/slicer-project/slicer/test/kit/boottime"
 	"github.com/slicer-project/slicer/test/kit/process"
 	"github.com/slicer-project/slicer/test/system/judge/history"
 )
@@ -154,7 +154,7 @@ func (b *bed) ready() {
 		b.apply(experimentFile)
 	}
 	process.Eventually(b.t, time.Minute, "all calls are served", func() error {
-		now := lease.Boottime()
+		now := boottime.Now()
 		r := fared(b.read(), now-2*time.Second, now)
 		if r.Asked < b.plan.callers*b.plan.callersEach*b.plan.callsPerSecond || r.Served < r.Asked {
 			return fmt.Errorf("%d of %d calls", r.Served, r.Asked)
@@ -181,7 +181,7 @@ func quantiles(recalls []recall) string {
 // misses says when calls were not satisfied, when changes were, and what became
 // of the first of those calls.
 func misses(b *bed, from, to time.Duration) string {
-	h, now, boot := b.read(), time.Now(), lease.Boottime()
+	h, now, boot := b.read(), time.Now(), boottime.Now()
 	text := "not satisfied:"
 	for s := from; s < to; s += time.Second {
 		r := fared(h, s, s+time.Second)
@@ -262,9 +262,9 @@ func (b *bed) settle(changes int) {
 // phase is what calls find for a time, while assignments change and all live.
 func (b *bed) phase(what string) (satisfied float64) {
 	m := watchMoves(b.t, b)
-	from, began := lease.Boottime(), time.Now()
+	from, began := boottime.Now(), time.Now()
 	time.Sleep(*measure)
-	to := lease.Boottime()
+	to := boottime.Now()
 	share, n := m.end(b.t)
 	r := fared(b.read(), from, to)
 	var recalls []recall
@@ -375,23 +375,23 @@ func TestSlicerDead(t *testing.T) {
 			x.Kill()
 		}
 	}
-	from := lease.Boottime()
+	from := boottime.Now()
 	time.Sleep(61 * time.Second)
-	to := lease.Boottime()
+	to := boottime.Now()
 	r := fared(b.read(), from, to)
 	t.Logf("assigners, distributors and backup distributor killed: in 60 s %d calls, %d not served, %.3f %% satisfied", r.Asked, r.Asked-r.Served, percent(r.Satisfied, r.Asked))
 	if r.Served != r.Asked || r.Asked == 0 {
 		t.Errorf("%d of %d calls were not served", r.Asked-r.Served, r.Asked)
 	}
 
-	killed := lease.Boottime() // at the earliest
+	killed := boottime.Now() // at the earliest
 	for _, x := range b.etcds {
 		x.Signal(syscall.SIGKILL)
 	}
 	for _, x := range b.etcds {
 		x.Kill()
 	}
-	gone := lease.Boottime() // all of them, at the latest
+	gone := boottime.Now() // all of them, at the latest
 	time.Sleep(3 * p.ttl)
 	last := map[string]time.Duration{}
 	for _, f := range b.read().Facts {
@@ -412,7 +412,7 @@ func TestSlicerDead(t *testing.T) {
 	if len(all) < p.processes*p.slicelets*3/4 { // some own none of the keys that are looked at
 		t.Fatalf("%d of %d slicelets believed in anything after etcd was killed", len(all), p.processes*p.slicelets)
 	}
-	now := lease.Boottime()
+	now := boottime.Now()
 	r = fared(b.read(), now-2*time.Second, now)
 	t.Logf("etcd killed: %d slicelets stopped to believe %s to %s later, median %s; lease time %s; now %d of %d calls are served",
 		len(all), all[0].Round(time.Millisecond), all[len(all)-1].Round(time.Millisecond), all[len(all)/2].Round(time.Millisecond), p.ttl, r.Served, r.Asked)

@@ -18,8 +18,8 @@ import (
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/clerk/clerkgrpc"
 	"github.com/slicer-project/slicer/clerk/clerkhttp"
-	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/test/examples/greeter/hello"
+	"github.com/slicer-project/slicer/test/kit/boottime"
 	"github.com/slicer-project/slicer/test/system/chaos/record"
 )
 
@@ -130,12 +130,12 @@ func (c *client) run(ctx context.Context) {
 func (c *client) call(key string) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Timeout)
 	defer cancel()
-	call := &record.Call{Client: c.name, Key: key, Begin: lease.Boottime()}
+	call := &record.Call{Client: c.name, Key: key, Begin: boottime.Now()}
 	if a := c.clerk.Assignment(); a != nil {
 		call.Generation = a.Generation()
 	}
 	answer, err := c.ask(ctx, key)
-	call.End = lease.Boottime()
+	call.End = boottime.Now()
 	if err == nil {
 		var owned string
 		call.Task, owned, _ = strings.Cut(answer, " ")

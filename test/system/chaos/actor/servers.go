@@ -13,11 +13,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/slicelet/sliceletgrpc"
 	"github.com/slicer-project/slicer/slicelet/slicelethttp"
 	"github.com/slicer-project/slicer/test/examples/greeter/hello"
+	"github.com/slicer-project/slicer/test/kit/boottime"
 	"github.com/slicer-project/slicer/test/system/chaos/record"
 )
 
@@ -42,7 +42,7 @@ func runServers(ctx context.Context, cfg Config, log *record.Log) error {
 		}
 		servers[i] = s
 	}
-	log.Add(record.Line{Up: &record.Up{Tasks: cfg.Names, At: lease.Boottime()}})
+	log.Add(record.Line{Up: &record.Up{Tasks: cfg.Names, At: boottime.Now()}})
 	if err := log.FlushUntil(ctx); err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 // Package record is what the processes of a chaos run write down: a JSON line
 // for each call of a client, one for each start of a server process, and one for
-// each time that a process did not get to run. All times are lease.Boottime, which
+// each time that a process did not get to run. All times are boottime.Now, which
 // is the same in every process of one machine.
 package record
 
@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
-	"github.com/slicer-project/slicer/lease"
+	"github.com/slicer-project/slicer/test/kit/boottime"
 )
 
 // Line is one of these.
@@ -60,13 +60,13 @@ const (
 func (l *Log) Watch(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for last := lease.Boottime(); ; {
+	for last := boottime.Now(); ; {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
-		now := lease.Boottime()
+		now := boottime.Now()
 		if now-last > standstill {
 			l.Add(Line{Still: &Standstill{last, now}})
 		}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
-	"github.com/slicer-project/slicer/lease"
+	"github.com/slicer-project/slicer/test/kit/boottime"
 	"github.com/slicer-project/slicer/test/system/judge/history"
 )
 
@@ -80,7 +80,7 @@ func (c *caller) run(ctx context.Context, i uint64) (err error) {
 		case <-ctx.Done():
 			continue
 		}
-		key := fmt.Sprintf("k%d", (zipf.Uint64()+uint64(lease.Boottime()/c.cfg.Shift)*7919)%callKeys)
+		key := fmt.Sprintf("k%d", (zipf.Uint64()+uint64(boottime.Now()/c.cfg.Shift)*7919)%callKeys)
 		at := due
 		slots <- struct{}{}
 		wg.Go(func() {
@@ -107,7 +107,7 @@ func (c *caller) tell(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		c.log.Rate(history.Rate{Client: c.name, At: lease.Boottime(),
+		c.log.Rate(history.Rate{Client: c.name, At: boottime.Now(),
 			Asked: int(c.asked.Swap(0)), Satisfied: int(c.satisfied.Swap(0)), Served: int(c.served.Swap(0))})
 	}
 }
@@ -143,7 +143,7 @@ func (c *caller) call(key string, due time.Time) {
 		}
 	}
 	tr.say("ended")
-	slog.Warn(notSatisfied, "key", key, "boottime", lease.Boottime(), "error", err, "steps", strings.Join(tr.steps, "; "))
+	slog.Warn(notSatisfied, "key", key, "boottime", boottime.Now(), "error", err, "steps", strings.Join(tr.steps, "; "))
 }
 
 // notSatisfied is what is said of a call that was not.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
-	"github.com/slicer-project/slicer/lease"
+	"github.com/slicer-project/slicer/test/kit/boottime"
 	"github.com/slicer-project/slicer/test/system/judge/history"
 )
 
@@ -89,9 +89,9 @@ func (c *clients) one(op history.Op) {
 	defer cancel()
 	err := c.clerk.Do(ctx, op.Key, func(ctx context.Context, t assignment.Task) error {
 		var resp Response
-		op.Call = lease.Boottime()
+		op.Call = boottime.Now()
 		err := c.peers.call(ctx, t.Address, "Registers.Do", Request{Key: op.Key, Write: op.Write, Arg: op.Arg}, &resp)
-		op.Return = lease.Boottime()
+		op.Return = boottime.Now()
 		switch {
 		case errors.Is(err, errNotSent):
 			return clerk.Unreached{Err: err}

@@ -24,6 +24,7 @@ import (
 	etcdlease "github.com/slicer-project/slicer/lease/etcd"
 	"github.com/slicer-project/slicer/lease/remote"
 	"github.com/slicer-project/slicer/slicelet"
+	"github.com/slicer-project/slicer/test/kit/boottime"
 	"github.com/slicer-project/slicer/test/system/judge/history"
 )
 
@@ -193,7 +194,7 @@ type listener struct {
 }
 
 func (l listener) SlicesChanged(_ context.Context, c slicelet.Change) {
-	l.log.Told(history.Told{Owner: l.name, At: lease.Boottime(), Arrived: slicesOf(c.Arrived), Departed: slicesOf(c.Departed)})
+	l.log.Told(history.Told{Owner: l.name, At: boottime.Now(), Arrived: slicesOf(c.Arrived), Departed: slicesOf(c.Departed)})
 }
 
 func slicesOf(ranges []slicelet.Range) (out []assignment.Slice) {
@@ -217,14 +218,14 @@ func (s *seat) probe(ctx context.Context, name string, sl *slicelet.Slicelet) {
 	defer tick.Stop()
 	loaded := time.Duration(0)
 	for {
-		began := lease.Boottime()
+		began := boottime.Now()
 		var lost []string
 		for key, h := range kept {
 			if !h.AssignedContinuously() {
 				lost = append(lost, key)
 			}
 		}
-		ended := lease.Boottime()
+		ended := boottime.Now()
 		for _, key := range lost {
 			delete(kept, key)
 			s.log.Lost(name, key)
@@ -236,17 +237,17 @@ func (s *seat) probe(ctx context.Context, name string, sl *slicelet.Slicelet) {
 			if _, ok := kept[key]; ok || !sl.IsAffinitized(key) {
 				continue
 			}
-			began := lease.Boottime()
+			began := boottime.Now()
 			h := sl.Handle(key)
-			ended := lease.Boottime()
+			ended := boottime.Now()
 			if h.Owned() {
 				kept[key] = h
 				s.log.Took(name, key, h.FencingToken(), began, ended)
 			}
 		}
-		began = lease.Boottime()
+		began = boottime.Now()
 		set := sl.Slices()
-		ended = lease.Boottime()
+		ended = boottime.Now()
 		if !slices.Equal(set, usable) {
 			usable = set
 			s.log.Set(name, within(keys, set), began, ended)

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/slicelet"
+	"github.com/slicer-project/slicer/test/kit/boottime"
 	"github.com/slicer-project/slicer/test/system/judge/history"
 )
 
@@ -64,9 +64,9 @@ func (r *registers) get(key string) *held {
 
 // check asks a handle and notes when.
 func check(u *history.Use, h slicelet.Handle) bool {
-	began := lease.Boottime()
+	began := boottime.Now()
 	ok := h.AssignedContinuously()
-	ended := lease.Boottime()
+	ended := boottime.Now()
 	if ok {
 		u.N++
 		u.CheckBegan, u.CheckEnd = began, ended
@@ -77,9 +77,9 @@ func check(u *history.Use, h slicelet.Handle) bool {
 // do carries out a request if the key is the owner's own, from memory; a write
 // goes to the store with the handle's token before it is answered.
 func (r *registers) do(req Request, resp *Response) {
-	u := history.Use{Owner: r.name, Key: req.Key, TakenBegan: lease.Boottime()}
+	u := history.Use{Owner: r.name, Key: req.Key, TakenBegan: boottime.Now()}
 	h := r.s.Handle(req.Key)
-	u.Taken = lease.Boottime()
+	u.Taken = boottime.Now()
 	u.Token = h.FencingToken()
 	if !h.Owned() {
 		r.refuse(resp)

@@ -1,6 +1,6 @@
 // Package history is what the processes of a judged run write down and what is made of it
 // afterwards: facts about which owner believed in which key when, and what clients did to
-// registers. All times are lease.Boottime, which is the same in every process and
+// registers. All times are boottime.Now, which is the same in every process and
 // namespace of one machine.
 package history
 
