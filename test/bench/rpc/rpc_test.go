@@ -3,6 +3,7 @@ package rpc
 import (
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -94,13 +95,13 @@ func (t *trial) compare(b *testing.B, kinds []string, atATime, size int, proxy *
 	}
 	n := max(*requests/atATime, 1) * atATime
 	got := map[string][]cost{}
-	for _, k := range kinds {
-		t.measure(b, k, max(n/4, atATime), atATime, size, proxy) // to warm up
-	}
-	for r := range *rounds {
-		for i := range kinds {
-			k := kinds[(i+r)%len(kinds)] // none always comes first
-			got[k] = append(got[k], t.measure(b, k, n, atATime, size, proxy))
+	// What has been run just before is run again for less. So none always follows the same one,
+	// and what begins a turn is not measured.
+	order := rand.New(rand.NewPCG(1, uint64(len(kinds))))
+	for range *rounds {
+		for _, i := range order.Perm(len(kinds)) {
+			t.measure(b, kinds[i], max(n/8/atATime, 1)*atATime, atATime, size, proxy)
+			got[kinds[i]] = append(got[kinds[i]], t.measure(b, kinds[i], n, atATime, size, proxy))
 		}
 	}
 	median := func(k string, f func(cost) float64) float64 {
