@@ -67,11 +67,12 @@ type handleOfContext struct{}
 type visit struct {
 	recorder
 	context.Context
-	gate   *gate
-	handle slicelet.Handle
-	keyed  bool
-	labels overload.Labels
-	charge slicelet.Charge
+	timeout timeout // its context, if the client says how long it waits
+	gate    *gate
+	handle  slicelet.Handle
+	keyed   bool
+	labels  overload.Labels
+	charge  slicelet.Charge
 	// refused: there was no room, at the latest by the handler.
 	refused atomic.Bool
 	// beyond: the customer's limit does not let it in.
@@ -124,9 +125,9 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
 	v := &visit{recorder: recorder{ResponseWriter: w}, writer: w, gate: g, Context: r.Context(), labels: g.labels(r)}
 	if limit, ok := httpkey.TimeoutOf(r.Header); ok {
-		var cancel context.CancelFunc
-		v.Context, cancel = context.WithTimeout(v.Context, limit)
-		defer cancel()
+		v.timeout.Context, v.timeout.by = v.Context, begun.Add(limit)
+		v.Context = &v.timeout
+		defer v.timeout.end()
 	}
 	from := peerOf(r)
 	g.attempt(r, begun, from)

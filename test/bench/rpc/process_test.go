@@ -48,6 +48,7 @@ const (
 	profilesEnv = "SLICER_BENCH_PROFILES"
 	tasks       = 4
 	keys        = 1 << 12
+	generation  = "1760000000000"  // as long as they are
 	limit       = 10 * time.Second // of a request
 	// The jobs, and whether their servers are ours.
 	rpcJob, webJob, plainJob = "rpc", "web", "plain"
@@ -217,6 +218,9 @@ func call(args []string) error {
 	byHand := func(ctx context.Context, key string) context.Context {
 		return metadata.AppendToOutgoingContext(ctx, "slicer-key", key)
 	}
+	withGeneration := func(ctx context.Context, key string) context.Context {
+		return metadata.AppendToOutgoingContext(ctx, "slicer-key", key, "slicer-generation", generation)
+	}
 	asIs := func(ctx context.Context, _ string) context.Context { return ctx }
 	lb := func(config string) grpc.DialOption {
 		return grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[` + config + `]}`)
@@ -228,6 +232,7 @@ func call(args []string) error {
 	}{
 		"round_robin":       {"plain:///", asIs, []grpc.DialOption{grpc.WithResolvers(plain), lb(`{"round_robin":{}}`)}},
 		"header_by_hand":    {"plain:///", byHand, []grpc.DialOption{grpc.WithResolvers(plain), lb(`{"round_robin":{}}`)}},
+		"headers_by_hand":   {"plain:///", withGeneration, []grpc.DialOption{grpc.WithResolvers(plain), lb(`{"round_robin":{}}`)}},
 		"ring_hash":         {"plain:///", byHand, []grpc.DialOption{grpc.WithResolvers(plain), lb(`{"ring_hash_experimental":{"requestHashHeader":"slicer-key"}}`)}},
 		"slicer":            {"slicer:///" + rpcJob, clerk.WithKey, clerkgrpc.DialOptions(clerkgrpc.Config{Shared: rpc})},
 		"slicer_in_request": {"slicer:///" + rpcJob, asIs, clerkgrpc.DialOptions(clerkgrpc.Config{Shared: rpc, SendKey: "-", KeyFields: []string{keyField}})},
@@ -245,8 +250,9 @@ func call(args []string) error {
 	// As ours, by key: requests that go to servers in turn need fewer connections.
 	web := func(key string) string { return webs[assignment.KeyOf(key)%tasks] }
 	kinds["http/net_http"] = get(&http.Client{Transport: clerkhttp.DefaultBase()}, web)
-	kinds["http/headers_by_hand"] = get(&http.Client{Transport: sender{clerkhttp.DefaultBase()}}, web)
-	kinds["http/headers_and_context"] = get(&http.Client{Transport: sender{ender{clerkhttp.DefaultBase()}}}, web)
+	kinds["http/headers_by_hand"] = get(&http.Client{Transport: sender{base: clerkhttp.DefaultBase()}}, web)
+	kinds["http/headers_and_context"] = get(&http.Client{Transport: sender{base: ender{clerkhttp.DefaultBase()}}}, web)
+	kinds["http/one_header_and_context"] = get(&http.Client{Transport: sender{base: ender{clerkhttp.DefaultBase()}, one: true}}, web)
 	for name, job := range map[string]string{"http/clerkhttp": plainJob, "http/clerkhttp+slicelethttp": webJob} {
 		ck, err := clerkOf(job, distributor)
 		if err != nil {
@@ -335,18 +341,26 @@ func stream(cc *grpc.ClientConn, with func(context.Context, string) context.Cont
 	}
 }
 
-// sender adds headers like those of clerkhttp, as many and as long, as a RoundTripper has to: to
-// a copy of the request.
-type sender struct{ base http.RoundTripper }
+// sender adds headers like those of clerkhttp, as many and as long, or the same in one, as a
+// RoundTripper has to: to a copy of the request.
+type sender struct {
+	base http.RoundTripper
+	one  bool
+}
 
 func (s sender) RoundTrip(r *http.Request) (*http.Response, error) {
 	key, _ := clerk.KeyOf(r.Context())
 	by, _ := r.Context().Deadline()
 	out := *r
 	out.Header = maps.Clone(r.Header)
-	out.Header["Header-Key"] = []string{key}
-	out.Header["Header-Generation"] = []string{"1760000000000"}
-	out.Header["Header-Timeout"] = []string{strconv.FormatInt(time.Until(by).Milliseconds(), 10)}
+	timeout := strconv.FormatInt(time.Until(by).Milliseconds(), 10)
+	if s.one {
+		out.Header["Header-Key"] = []string{generation + ";" + timeout + ";" + key}
+	} else {
+		out.Header["Header-Key"] = []string{key}
+		out.Header["Header-Generation"] = []string{generation}
+		out.Header["Header-Timeout"] = []string{timeout}
+	}
 	return s.base.RoundTrip(&out)
 }
 
