@@ -34,31 +34,48 @@ func (b *braked) hold() Write {
 }
 
 // What an assigner has decided before it was deposed for a moment is news to the table
-// that it has made since: a death that it stored is a death.
+// that it has made since: a death that it stored is a death, whenever it learns that it has
+// stored it, and whatever a report that was held up says.
 func TestAnswerAfterAHandover(t *testing.T) {
-	b := newBraked(t, 1)
-	delete(b.tasks, "t4")
-	state := func(a *assignment.Assignment) assignment.TaskState {
-		pos, ok := a.Position("t4")
-		if !ok {
-			t.Fatal("t4 is not in the assignment")
-		}
-		return a.Task(pos).State
-	}
-	w := b.hold()
-	for state(w.Next) != assignment.TaskDead {
-		b.core.Written(b.now(), b.write(w))
-		w = b.hold()
-	}
-	b.core.Preferred(b.now(), "another")
-	b.core.Preferred(b.now(), "me")
-	b.beat(true) // the Distributor has heard of that
-	b.core.Written(b.now(), b.write(w))
-	for range 20 {
-		b.pass(100 * time.Millisecond)
-		if got := state(b.stored); got != assignment.TaskDead {
-			t.Fatalf("t4 is %s in generation %d, %s after it was stored as dead", got, b.stored.Generation(), b.at)
-		}
+	for name, answered := range map[string]func(b *braked, t4 *process, answer func()){
+		"after it": func(b *braked, t4 *process, answer func()) {
+			b.core.Preferred(b.now(), "me")
+			b.beat(true) // the Distributor has heard of that
+			answer()
+		},
+		"in it": func(b *braked, t4 *process, answer func()) {
+			b.tasks["t4"] = t4
+			b.beat(true) // its last report comes late
+			delete(b.tasks, "t4")
+			answer()
+			b.core.Preferred(b.now(), "me")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBraked(t, 1)
+			t4 := b.tasks["t4"]
+			delete(b.tasks, "t4")
+			state := func(a *assignment.Assignment) assignment.TaskState {
+				pos, ok := a.Position("t4")
+				if !ok {
+					t.Fatal("t4 is not in the assignment")
+				}
+				return a.Task(pos).State
+			}
+			w := b.hold()
+			for state(w.Next) != assignment.TaskDead {
+				b.core.Written(b.now(), b.write(w))
+				w = b.hold()
+			}
+			b.core.Preferred(b.now(), "another")
+			answered(b, t4, func() { b.core.Written(b.now(), b.write(w)) })
+			for range 20 {
+				b.pass(100 * time.Millisecond)
+				if got := state(b.stored); got != assignment.TaskDead {
+					t.Fatalf("t4 is %s in generation %d, %s after it was stored as dead", got, b.stored.Generation(), b.at)
+				}
+			}
+		})
 	}
 }
 
