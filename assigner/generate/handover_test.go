@@ -120,3 +120,34 @@ func TestMomentOfDoubt(t *testing.T) {
 		}
 	}
 }
+
+// A Distributor that has turned to another assigner, as one does that knows sooner that this
+// one is not preferred, says nothing of tasks here for as long: they are not silent. When it
+// has turned back they are.
+func TestDistributorTurnsAway(t *testing.T) {
+	b := newBraked(t, 1)
+	b.core.Wanted(b.now(), 1, true)
+	b.pass(time.Second)
+	b.core.Wanted(b.now(), 1, false)
+	dead := func(name string) bool {
+		pos, ok := b.stored.Position(name)
+		return !ok || b.stored.Task(pos).State == assignment.TaskDead
+	}
+	for range 80 {
+		b.at += 100 * time.Millisecond
+		b.core.Heard(b.now(), 1, b.at)
+		b.drive()
+		for _, name := range b.names() {
+			if dead(name) {
+				t.Fatalf("%s is dead %s after its Distributor has turned away", name, b.at)
+			}
+		}
+	}
+	b.core.Wanted(b.now(), 1, true)
+	delete(b.tasks, "t4")
+	b.beat(true)
+	b.pass(8 * time.Second)
+	if dead("t1") || !dead("t4") {
+		t.Errorf("8 s after it has turned back t1 is dead: %t, and t4, which is silent: %t", dead("t1"), dead("t4"))
+	}
+}
