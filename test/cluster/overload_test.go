@@ -17,8 +17,8 @@ const (
 	much, little = .8, .6
 	// A clerk holds back for longer what a task has told it to ask for rarely, since it serves
 	// little for so many clerks: if the pause between trial requests is above often, until it
-	// believes no more what it heard last, for 20 s, from a task that was still full a moment ago.
-	often, forgets = 4 * time.Second, 20*time.Second + recovers/2
+	// believes no more what it heard last, for 10 s, from a task that was still full a moment ago.
+	often, forgets = 4 * time.Second, 10*time.Second + recovers/2
 	// goodput is the least share of what a task can do that is answered in time in a flood,
 	// if nothing else goes wrong with it.
 	goodput = .8
