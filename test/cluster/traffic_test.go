@@ -233,10 +233,10 @@ const straysOver = 250 * time.Millisecond
 
 // stray counts a request for what the task does not own: its owner has died, and some other was
 // asked, which now does not say.
-func (r *ratio) stray(at time.Duration) {
+func (r *ratio) stray(at time.Duration, slow float64) {
 	r.strays = r.strays*math.Exp(-(at-r.strayed).Seconds()/straysOver.Seconds()) + 1
 	r.strayed = at
-	asked := r.now + r.strays/straysOver.Seconds()/capacity
+	asked := r.now + r.strays*slow/straysOver.Seconds()/capacity
 	if asked >= little {
 		r.aboveLittle = at
 	}
