@@ -3,6 +3,7 @@ package downstream
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assignment/wire"
@@ -14,11 +15,13 @@ type saidOf struct {
 	task      string
 	gone      bool // its stream to the Distributor has ended
 	known     bool // there is a report
+	age       time.Duration
 	condition *slicerv1.TaskCondition
 }
 
 func newSaidOf(m *slicerv1.TaskReport) saidOf {
-	s := saidOf{task: m.GetTask().GetName(), gone: m.GetDisconnected(), known: m.GetReport() != nil}
+	s := saidOf{task: m.GetTask().GetName(), gone: m.GetDisconnected(), known: m.GetReport() != nil,
+		age: time.Duration(min(max(m.GetReport().GetAgeMs(), 0), levelFor.Milliseconds())) * time.Millisecond}
 	if !s.gone && s.known {
 		s.condition = wire.ConditionOf(m.GetTask(), m.GetReport())
 	}
@@ -37,21 +40,31 @@ func ofTheirOwn(said []saidOf, reports []generate.Report) []saidOf {
 	return own
 }
 
+// levelFor is how long a level is told that is not reported again, from when the report was
+// made: tasks report each second, and Distributors pass that on each second. So an assigner
+// that is preferred once more tells nothing of when it was before, and no task that has moved
+// to another Distributor is taken for full for long because of a report that was held up.
+const levelFor = 5 * time.Second
+
 // conditions are those of all tasks, for the Distributors that these are not connected to.
 // The zero value knows of none.
 type conditions struct {
-	tasks map[string]from
-	told  []*slicerv1.TaskCondition
-	stale bool // told is not what tasks say
+	tasks   map[string]from
+	told    []*slicerv1.TaskCondition
+	stale   bool          // told is not what tasks say
+	expires time.Duration // when the first of the levels does, if it is not reported again
 }
 
-// from is a task's condition and the Distributor that says it.
+// from is a task's condition, the Distributor that says it, and when the task did.
 type from struct {
-	of Session
-	is *slicerv1.TaskCondition
+	of   Session
+	is   *slicerv1.TaskCondition
+	made time.Duration
 }
 
-func (c *conditions) report(of Session, complete bool, said []saidOf) {
+// report takes what a Distributor says of tasks. What one says is newer than what it said
+// before, and than what another said if it was made later.
+func (c *conditions) report(now time.Duration, of Session, complete bool, said []saidOf) {
 	if complete && len(c.tasks) > 0 {
 		named := make(map[string]bool, len(said))
 		for _, s := range said {
@@ -61,14 +74,16 @@ func (c *conditions) report(of Session, complete bool, said []saidOf) {
 	}
 	for _, s := range said {
 		was, ok := c.tasks[s.task]
+		made := now - s.age
+		newer := !ok || was.of == of || made > was.made
 		switch {
-		case s.condition != nil:
+		case s.condition != nil && newer:
 			if c.tasks == nil {
 				c.tasks = make(map[string]from)
 			}
-			c.tasks[s.task] = from{of, s.condition}
+			c.tasks[s.task] = from{of, s.condition, made}
 			c.stale = true
-		case ok && (s.known && !s.gone || was.of == of && s.gone):
+		case ok && newer && (s.known && !s.gone || was.of == of && s.gone):
 			delete(c.tasks, s.task)
 			c.stale = true
 		}
@@ -89,12 +104,31 @@ func (c *conditions) forget(which func(task string, f from) bool) {
 	c.stale = c.stale || len(c.tasks) < before
 }
 
+// expire forgets levels that are not reported any more, and sets when to look again. That a
+// task drains is so until it ends.
+func (c *conditions) expire(now time.Duration) {
+	c.expires = now + levelFor
+	for task, f := range c.tasks {
+		switch at := f.made + levelFor; {
+		case f.is.GetLevel() == 0:
+		case now < at:
+			c.expires = min(c.expires, at)
+		case f.is.GetDraining():
+			f.is = &slicerv1.TaskCondition{Task: task, Incarnation: f.is.GetIncarnation(), Draining: true}
+			c.tasks[task] = f
+		default:
+			delete(c.tasks, task)
+		}
+	}
+}
+
 // worst are those that Distributors are told.
-func (c *conditions) worst() []*slicerv1.TaskCondition {
-	if !c.stale {
+func (c *conditions) worst(now time.Duration) []*slicerv1.TaskCondition {
+	if !c.stale && (len(c.tasks) == 0 || now < c.expires) {
 		return c.told
 	}
 	c.stale = false
+	c.expire(now)
 	var all []*slicerv1.TaskCondition
 	for _, f := range slices.Collect(maps.Values(c.tasks)) {
 		all = append(all, f.is)

@@ -138,7 +138,7 @@ func (j *Job) said(from Session, w *watcher, what any) {
 		j.want(from, w, x)
 	case Reports:
 		j.core.Reports(j.now, from, x.Complete, x.Reports)
-		j.tasks.report(from, x.Complete, ofTheirOwn(x.said, x.Reports))
+		j.tasks.report(j.now.Mono, from, x.Complete, ofTheirOwn(x.said, x.Reports))
 		clear(x.Reports)
 		clear(x.said)
 	case Acks:

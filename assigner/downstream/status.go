@@ -23,7 +23,7 @@ func (j *Job) newStatus(v generate.View) bool {
 	var c generate.Convergence
 	var tasks []*slicerv1.TaskCondition
 	if v.IsPreferred() {
-		c, tasks = v.Convergence(), j.tasks.worst()
+		c, tasks = v.Convergence(), j.tasks.worst(j.now.Mono)
 	}
 	n, mean := j.spread(v)
 	limited := !job.Config.Limits.Equal(assignment.Limits{})

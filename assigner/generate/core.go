@@ -156,6 +156,9 @@ func (c *Core) Wanted(now Now, s membership.Session, wants bool, held ...Held) {
 	if d == nil {
 		return
 	}
+	if d.wants && !wants {
+		c.members.each(func(t *membership.Table) { t.Away(c.now.Mono, s) })
+	}
 	d.wants = wants
 	before := c.store.counts(d)
 	if d.reported = held; !wants {

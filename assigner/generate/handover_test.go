@@ -34,31 +34,48 @@ func (b *braked) hold() Write {
 }
 
 // What an assigner has decided before it was deposed for a moment is news to the table
-// that it has made since: a death that it stored is a death.
+// that it has made since: a death that it stored is a death, whenever it learns that it has
+// stored it, and whatever a report that was held up says.
 func TestAnswerAfterAHandover(t *testing.T) {
-	b := newBraked(t, 1)
-	delete(b.tasks, "t4")
-	state := func(a *assignment.Assignment) assignment.TaskState {
-		pos, ok := a.Position("t4")
-		if !ok {
-			t.Fatal("t4 is not in the assignment")
-		}
-		return a.Task(pos).State
-	}
-	w := b.hold()
-	for state(w.Next) != assignment.TaskDead {
-		b.core.Written(b.now(), b.write(w))
-		w = b.hold()
-	}
-	b.core.Preferred(b.now(), "another")
-	b.core.Preferred(b.now(), "me")
-	b.beat(true) // the Distributor has heard of that
-	b.core.Written(b.now(), b.write(w))
-	for range 20 {
-		b.pass(100 * time.Millisecond)
-		if got := state(b.stored); got != assignment.TaskDead {
-			t.Fatalf("t4 is %s in generation %d, %s after it was stored as dead", got, b.stored.Generation(), b.at)
-		}
+	for name, answered := range map[string]func(b *braked, t4 *process, answer func()){
+		"after it": func(b *braked, t4 *process, answer func()) {
+			b.core.Preferred(b.now(), "me")
+			b.beat(true) // the Distributor has heard of that
+			answer()
+		},
+		"in it": func(b *braked, t4 *process, answer func()) {
+			b.tasks["t4"] = t4
+			b.beat(true) // its last report comes late
+			delete(b.tasks, "t4")
+			answer()
+			b.core.Preferred(b.now(), "me")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBraked(t, 1)
+			t4 := b.tasks["t4"]
+			delete(b.tasks, "t4")
+			state := func(a *assignment.Assignment) assignment.TaskState {
+				pos, ok := a.Position("t4")
+				if !ok {
+					t.Fatal("t4 is not in the assignment")
+				}
+				return a.Task(pos).State
+			}
+			w := b.hold()
+			for state(w.Next) != assignment.TaskDead {
+				b.core.Written(b.now(), b.write(w))
+				w = b.hold()
+			}
+			b.core.Preferred(b.now(), "another")
+			answered(b, t4, func() { b.core.Written(b.now(), b.write(w)) })
+			for range 20 {
+				b.pass(100 * time.Millisecond)
+				if got := state(b.stored); got != assignment.TaskDead {
+					t.Fatalf("t4 is %s in generation %d, %s after it was stored as dead", got, b.stored.Generation(), b.at)
+				}
+			}
+		})
 	}
 }
 
@@ -101,5 +118,36 @@ func TestMomentOfDoubt(t *testing.T) {
 		if pos, ok := b.stored.Position("t4"); !ok || b.stored.Task(pos).State != assignment.TaskDead {
 			t.Errorf("%s: t4 has been silent for 8 s, and is not dead: %s", name, b.core.View(b.now()).Holding())
 		}
+	}
+}
+
+// A Distributor that has turned to another assigner, as one does that knows sooner that this
+// one is not preferred, says nothing of tasks here for as long: they are not silent. When it
+// has turned back they are.
+func TestDistributorTurnsAway(t *testing.T) {
+	b := newBraked(t, 1)
+	b.core.Wanted(b.now(), 1, true)
+	b.pass(time.Second)
+	b.core.Wanted(b.now(), 1, false)
+	dead := func(name string) bool {
+		pos, ok := b.stored.Position(name)
+		return !ok || b.stored.Task(pos).State == assignment.TaskDead
+	}
+	for range 80 {
+		b.at += 100 * time.Millisecond
+		b.core.Heard(b.now(), 1, b.at)
+		b.drive()
+		for _, name := range b.names() {
+			if dead(name) {
+				t.Fatalf("%s is dead %s after its Distributor has turned away", name, b.at)
+			}
+		}
+	}
+	b.core.Wanted(b.now(), 1, true)
+	delete(b.tasks, "t4")
+	b.beat(true)
+	b.pass(8 * time.Second)
+	if dead("t1") || !dead("t4") {
+		t.Errorf("8 s after it has turned back t1 is dead: %t, and t4, which is silent: %t", dead("t1"), dead("t4"))
 	}
 }

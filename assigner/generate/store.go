@@ -162,7 +162,8 @@ func (c *Core) replace(a *assignment.Assignment) {
 	if c.lead.isPreferred() && !own {
 		c.say(levelInfo, "assignment stored by another assigner", "generation", int64(generation(a)))
 	}
-	c.members.table.Stored(a, own)
+	// A table that is newer than the one that was decided from does not know what was decided.
+	c.members.table.Stored(a, own && c.store.ownOf == c.members.table)
 	c.listen()
 	if !own && !c.sched.changed {
 		c.sched.changed, c.sched.changedAt = true, c.now.Mono
@@ -280,7 +281,7 @@ func (c *Core) wrote(d *Planned) {
 		c.overrides.inForce, c.overrides.target = c.overrides.inForce.Fulfilled(), nil
 	}
 	if d.of == c.members.table || d.of == c.members.kept {
-		c.store.own = d.Next.Generation()
+		c.store.own, c.store.ownOf = d.Next.Generation(), d.of
 	} // else what it says is news to the table
 	r := d.round
 	r.Generation = d.Next.Generation()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
 )
@@ -27,6 +28,7 @@ type stored struct {
 	conflicts int      // in a row
 	unsure    *Planned // written with an unknown outcome
 	own       assignment.Generation
+	ownOf     *membership.Table     // that own was decided from
 	above     assignment.Generation // a number that the store says must be exceeded
 }
 

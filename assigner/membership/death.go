@@ -138,7 +138,7 @@ func (d *attached) silence(k *task) (longest time.Duration) {
 
 // witness is until when a Distributor is known to have been able to speak. One that has
 // not said which tasks it carries may be reporting to another assigner; but if it had
-// before Resume, and has not for long, it has nothing to say.
+// before Resume or Away, and has not for long, it has nothing to say.
 func (d *attached) witness(s *distributor) time.Duration {
 	if !s.complete && (!s.said || d.now < s.since+d.cfg.SnapshotWait) {
 		return 0

@@ -46,7 +46,7 @@ func (t *Table) Report(now time.Duration, id Session, complete bool, reports []R
 		s.complete, s.speaks = true, t.now
 	}
 	if complete {
-		t.onlyThese(s, reports)
+		onlyThese(t.roster, s, reports)
 	}
 }
 
@@ -263,7 +263,7 @@ func (r *roster) dropCarrier(k *task, s *distributor) {
 }
 
 // onlyThese drops the tasks that a complete report does not name.
-func (t *Table) onlyThese(s *distributor, reports []Report) {
+func onlyThese(r *roster, s *distributor, reports []Report) {
 	type incarnation struct {
 		name string
 		inc  uint64
@@ -274,7 +274,7 @@ func (t *Table) onlyThese(s *distributor, reports []Report) {
 			named[incarnation{reports[i].Task.Name, reports[i].Task.Incarnation}] = true
 		}
 	}
-	for _, k := range t.roster.tasks {
+	for _, k := range r.tasks {
 		if c := k.next; c != nil && !named[incarnation{c.task.Name, c.task.Incarnation}] && c.drop(s.id) {
 			k.giveUp()
 		}
@@ -282,10 +282,10 @@ func (t *Table) onlyThese(s *distributor, reports []Report) {
 			continue
 		}
 		if slices.Contains(k.carriers, s.id) {
-			t.roster.dropCarrier(k, s)
+			r.dropCarrier(k, s)
 		} else if k.alive() && len(k.carriers) == 0 && k.lostWith == s.name {
-			t.roster.ended(k) // it went with this Distributor and has not come back with it
+			r.ended(k) // it went with this Distributor and has not come back with it
 		}
-		t.roster.settle(k)
+		r.settle(k)
 	}
 }

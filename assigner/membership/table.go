@@ -19,7 +19,7 @@ type distributor struct {
 	since    time.Duration // when the table first knew of it
 	heard    time.Duration // when it last said anything
 	complete bool          // it has said which tasks it carries
-	said     bool          // it had before Resume, and may be reporting to another assigner
+	said     bool          // it had before Resume or Away, and may be reporting to another assigner
 	speaks   time.Duration // since when it has done so without a long silence of its own
 }
 
@@ -129,8 +129,22 @@ func (t *Table) Resume(now time.Duration) {
 	t.tick(now)
 	t.watch = max(t.watch, t.now)
 	for _, s := range t.attached.all {
-		s.complete, s.said, s.since = false, s.complete || s.said, t.now
+		t.attached.doubt(s)
 	}
+}
+
+// Away says that a Distributor has turned to another assigner, which may not be known here
+// yet: as after Resume it is no evidence of any task's silence until its next report, or for
+// SnapshotWait.
+func (t *Table) Away(now time.Duration, id Session) {
+	t.tick(now)
+	if i, known := t.attached.findSession(id); known {
+		t.attached.doubt(t.attached.all[i])
+	}
+}
+
+func (d *attached) doubt(s *distributor) {
+	s.complete, s.said, s.since = false, s.complete || s.said, d.now
 }
 
 // Follow takes over, from the table that this one replaces, which identities hold names, and which

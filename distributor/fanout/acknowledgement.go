@@ -36,7 +36,9 @@ func (u *upward) watchAcknowledgement(now time.Time) (next time.Time) {
 	unacknowledged := now.Sub(at) >= UnacknowledgedAfter
 	if unacknowledged != u.down.publisher.unacknowledged {
 		u.down.publisher.acknowledge(now, unacknowledged)
-		u.down.tasks.acknowledged(now, !unacknowledged)
+		if unacknowledged {
+			u.down.tasks.unacknowledged(now)
+		}
 		u.cfg.Observer.Unacknowledged(unacknowledged)
 		switch {
 		case !unacknowledged:

@@ -16,9 +16,7 @@ import (
 type conditions struct {
 	here  map[string]*slicerv1.TaskCondition // nil for one that has none
 	above []*slicerv1.TaskCondition
-	// old: the assigner does not acknowledge this Distributor, so what it says may be long over.
-	old bool
-	due due // they are to be told
+	due   due // they are to be told
 }
 
 func newConditions() conditions { return conditions{here: make(map[string]*slicerv1.TaskCondition)} }
@@ -57,11 +55,22 @@ func (c *conditions) hear(now time.Time, all []*slicerv1.TaskCondition) {
 	c.above = all
 }
 
-// acknowledged takes whether the assigner acknowledges this Distributor.
-func (c *conditions) acknowledged(now time.Time, yes bool) {
-	if c.old = !yes; len(c.above) > 0 {
-		c.changed(now, false)
+// unacknowledged is for when the assigner does not acknowledge this Distributor any more: the
+// levels that it has told may be long over, also when it is heard again, before it tells others.
+// Clients that are told a level hold requests back, and do so again each time it is repeated. That
+// a task drained is told on, since nothing is held back because of it.
+func (c *conditions) unacknowledged(now time.Time) {
+	if len(c.above) == 0 {
+		return
 	}
+	var drain []*slicerv1.TaskCondition // the list may be told: it is replaced
+	for _, x := range c.above {
+		if x.GetDraining() {
+			drain = append(drain, &slicerv1.TaskCondition{Task: x.GetTask(), Incarnation: x.GetIncarnation(), Draining: true})
+		}
+	}
+	c.above = drain
+	c.changed(now, false)
 }
 
 func (c *conditions) changed(now time.Time, soon bool) {
@@ -72,19 +81,13 @@ func (c *conditions) changed(now time.Time, soon bool) {
 	c.due.after(now, gap)
 }
 
-// all are those to be told. Clients that are told a level hold requests back, and do so again
-// each time it is repeated: one that is old is not told. That a task drained is, since nothing is
-// held back because of it.
+// all are those to be told.
 func (c *conditions) all() []*slicerv1.TaskCondition {
 	all := slices.DeleteFunc(slices.Collect(maps.Values(c.here)), func(x *slicerv1.TaskCondition) bool { return x == nil })
 	for _, x := range c.above {
-		if _, here := c.here[x.GetTask()]; here || c.old && !x.GetDraining() {
-			continue
+		if _, here := c.here[x.GetTask()]; !here {
+			all = append(all, x)
 		}
-		if c.old {
-			x = &slicerv1.TaskCondition{Task: x.GetTask(), Incarnation: x.GetIncarnation(), Draining: true}
-		}
-		all = append(all, x)
 	}
 	return wire.WorstConditions(all)
 }

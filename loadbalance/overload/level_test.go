@@ -83,8 +83,8 @@ func TestTaskLevel(t *testing.T) {
 	}
 	l.Hear(3*second, Level{Below: 5, Pause: time.Hour})
 	send(13*second, 5, 0, true)
-	send(22*second, 4, 2, true)
-	send(23*second, 4, 0, true) // it was heard 20 s ago
+	send(13*second-1, 4, 2, true)
+	send(13*second, 4, 0, true) // it was heard 10 s ago
 	l.Hear(23*second, Level{Below: 5, Pause: 0})
 	send(23*second, 4, 0, false)
 	l.Hear(23*second, Level{})
@@ -96,7 +96,7 @@ func TestTaskLevel(t *testing.T) {
 	send(26*second-1, 0, MostStandsFor, true)
 }
 
-// TestTaskLevelTold: what the control plane tells counts where nothing was heard, for 20 s, and
+// TestTaskLevelTold: what the control plane tells counts where nothing was heard, for 10 s, and
 // that it tells nothing ends what was heard, but not what was heard just now.
 func TestTaskLevelTold(t *testing.T) {
 	const second = time.Second
@@ -111,8 +111,8 @@ func TestTaskLevelTold(t *testing.T) {
 	below(0, 0)
 	l.Tell(0, Level{Below: 100, Pause: 30 * second})
 	below(0, 100)
-	below(20*second-1, 100)
-	below(20*second, 0)
+	below(10*second-1, 100)
+	below(10*second, 0)
 	l.Tell(20*second, Level{Below: 100, Pause: 30 * second})
 	l.Hear(20*second, Level{Below: 200, Pause: second})
 	if below(20*second, 200); l.Below() != 200 {

@@ -42,6 +42,7 @@ type ask struct {
 	sent      int // so often, with this
 	standsFor int
 	tried     []*sliceletHost
+	stray     bool  // to does not own its key
 	in        *room // of to that it has reached
 	computed  time.Duration
 	end       ending
@@ -205,6 +206,7 @@ func (x *candidates) At(i int) policy.Candidate {
 // any is true, and there is none, another task. It is nil if there is none.
 func (c *clerkHost) choose(a *ask, any bool) *sliceletHost {
 	x, rng := c.asking.routed, c.w.traffic.rng
+	a.stray = false
 	list := candidates{c: c, a: a}
 	owners := x.Lookup(c.w.traffic.keys[a.key])
 	if owners.Len() == 1 && len(a.tried) == 0 {
@@ -219,6 +221,7 @@ func (c *clerkHost) choose(a *ask, any bool) *sliceletHost {
 		for i, first := 0, rng.IntN(x.NumTasks()); i < x.NumTasks(); i++ {
 			t := x.Task((first + i) % x.NumTasks())
 			if s := c.w.named[t.Name]; t.State == assignment.TaskRunning && !a.hasTried(s) {
+				a.stray = true
 				return s
 			}
 		}

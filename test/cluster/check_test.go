@@ -37,6 +37,8 @@ type checker struct {
 	able   bool
 	since  time.Duration
 	deaths deaths
+	// charged is the assigner that the store's candidates make preferred.
+	charged *assignerHost
 	// overload is of requests.
 	overload overloads
 }

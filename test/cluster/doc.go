@@ -34,7 +34,7 @@
 //     more critical in the moments between its Ticks, but for chance;
 //   - ten seconds after a task is asked for less than .8 of what it can do nothing critical
 //     is refused in its name, by it or by a clerk that holds requests back, and of less than
-//     .6 nothing at all. A clerk that it has told to send trial requests rarely takes 25 s;
+//     .6 nothing at all. A clerk that it has told to send trial requests rarely takes 15 s;
 //   - where nothing else goes wrong with a task whose core is flooded it answers in time at
 //     least .8 of what it could, had it to do nothing but to refuse the rest;
 //   - a clerk with a budget sends again at most a tenth of its requests of ten seconds, or ten;

@@ -8,7 +8,8 @@ import (
 
 // No task that lives is stored as dead by an assigner, if for unheardFor there was a
 // Distributor that the task could reach and that could reach that assigner, all three
-// running without a pause. It does not matter which Distributor the task was connected
+// running without a pause, and the assigner was preferred: before that no Distributor says
+// that it is acknowledged by it, so the task cannot know which to ask. It does not matter which Distributor the task was connected
 // to, and which hosts that one could reach, in which direction. But meanwhile the task
 // must not have been cut off from a Distributor: if that is its own, which the assigner
 // hears, it may miss the word of that one for longer than the heartbeat timeout. It takes
@@ -49,7 +50,8 @@ func (c *checker) spared(by *assignerHost, prev, next *assignment.Assignment) {
 		if p, ok := prev.Position(s.name); ok && prev.Task(p).Same(next.Task(pos)) && prev.Task(p).State == assignment.TaskDead {
 			continue
 		}
-		if since, ok := c.w.path(s, by); ok && c.w.at-since >= unheardFor {
+		since, ok := c.w.path(s, by)
+		if since = max(since, by.chargedAt); ok && c.w.at-since >= unheardFor {
 			c.w.fail("generation %d: %s is dead, though it lives and could have been heard for %s; it is served by %s: %v",
 				next.Generation(), s.name, c.w.at-since, s.state.Peer, s.state.Err)
 		}

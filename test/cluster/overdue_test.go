@@ -63,6 +63,11 @@ func (w *world) standing() (s standing, ok bool) {
 
 // look is called whenever that may have changed.
 func (c *checker) look() {
+	if a := c.w.charged(); a != c.charged {
+		if c.charged = a; a != nil {
+			a.chargedAt = c.w.at
+		}
+	}
 	s, ok := c.w.standing()
 	if !ok || !c.able || s != c.stands {
 		c.since = c.w.at

@@ -17,11 +17,14 @@ const (
 	much, little = .8, .6
 	// A clerk holds back for longer what a task has told it to ask for rarely, since it serves
 	// little for so many clerks: if the pause between trial requests is above often, until it
-	// believes no more what it heard last, for 20 s, from a task that was still full a moment ago.
-	often, forgets = 4 * time.Second, 20*time.Second + recovers/2
+	// believes no more what it heard last, for 10 s, from a task that was still full a moment ago.
+	often, forgets = 4 * time.Second, 10*time.Second + recovers/2
 	// goodput is the least share of what a task can do that is answered in time in a flood,
 	// if nothing else goes wrong with it.
 	goodput = .8
+	// steadies is how long a flood has to be counted for that: a trial request that stands for many
+	// moves the level, which takes a second to be right again.
+	steadies = 2 * time.Second
 	// A clerk sends again at most a tenth of its requests of the last ten seconds, or ten.
 	againRatio, againFloor = .1, 10
 )
@@ -88,6 +91,11 @@ type watched struct {
 	shares       shares
 	inTime, came int // came: requests, be it that clerks hold them back; taken: attempts
 	taken        int
+	// could is how many it could have answered if that cost nothing, by the second: of one in which
+	// more comes than it can do no other has a use. now is of the second that began at second.
+	could  float64
+	now    int
+	second time.Duration
 }
 
 // sends looks at whether a clerk sends a request to a task, or holds it back in its name.
@@ -103,10 +111,22 @@ func (c *checker) sends(a *ask, ok bool) {
 	}
 }
 
+// countTo ends a second that is over.
+func (k *watched) countTo(began, end time.Duration) {
+	k.second = began
+	if lasted := end - began; lasted >= time.Second {
+		k.could += min(float64(k.now), lasted.Seconds()*capacity)
+		k.now, k.second = 0, end
+	}
+}
+
 // counted counts a request that was let in or refused in the name of a task in a flood.
 func (c *checker) counted(s *sliceletHost, a *ask) {
 	if f := c.w.traffic.flood; f != nil && c.w.at >= f.counts && s.room != nil && a.sent <= 1 {
-		s.room.watched.came++
+		k := &s.room.watched
+		k.countTo(max(f.counts, k.second), c.w.at)
+		k.came++
+		k.now++
 	}
 }
 
@@ -220,9 +240,11 @@ func (c *checker) floodEnds(f *flood) {
 		switch {
 		case max(s.wellAt, s.ratio.since, s.became) > f.began, s.slow != 1, s.signal != 0, !c.w.reached(s, f.began):
 			continue // something else goes wrong
-		case lasted < time.Second+shows, float64(k.came) < 1.2*can, can < lasted.Seconds()*capacity/2:
+		case lasted < steadies+shows, float64(k.came) < 1.2*can, can < lasted.Seconds()*capacity/2:
 			continue // too little or too much to say anything: refusing takes time, too
 		}
+		k.could += min(float64(k.now), (c.w.at-max(f.counts, k.second)).Seconds()*capacity)
+		can = min(can, k.could)
 		c.overload.steady++
 		c.overload.goodput += float64(k.inTime) / can
 		if float64(k.inTime) < goodput*(can-shows.Seconds()*capacity) {

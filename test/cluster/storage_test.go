@@ -273,8 +273,10 @@ type assignerHost struct {
 	seen     int64 // revision of the candidates
 	standing bool
 	alone    time.Duration // since when no Distributor is attached, -1 if one is
-	peers    map[*conn]*assignersim.Distributor
-	over     []*conn // streams that are to be ended
+	// chargedAt is when the store's candidates last made it preferred.
+	chargedAt time.Duration
+	peers     map[*conn]*assignersim.Distributor
+	over      []*conn // streams that are to be ended
 }
 
 func (a *assignerHost) clock() generate.Now {

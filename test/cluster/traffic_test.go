@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -222,6 +223,26 @@ type ratio struct {
 	since time.Duration
 	// above is until when it was at least what is looked for.
 	aboveLittle, aboveMuch time.Duration
+	// strays are requests for what it does not own, decayed over straysOver, at strayed.
+	strays  float64
+	strayed time.Duration
+}
+
+// straysOver is in what time requests that come to a task as their owner has died are too many.
+const straysOver = 250 * time.Millisecond
+
+// stray counts a request for what the task does not own: its owner has died, and some other was
+// asked, which now does not say.
+func (r *ratio) stray(at time.Duration, slow float64) {
+	r.strays = r.strays*math.Exp(-(at-r.strayed).Seconds()/straysOver.Seconds()) + 1
+	r.strayed = at
+	asked := r.now + r.strays*slow/straysOver.Seconds()/capacity
+	if asked >= little {
+		r.aboveLittle = at
+	}
+	if asked >= much {
+		r.aboveMuch = at
+	}
 }
 
 func (r *ratio) set(at time.Duration, to float64) {
