@@ -141,3 +141,33 @@ func keysRow(tb testing.TB) string {
 	}
 	return fmt.Sprintf("| at rest, one replica | key churn, %% of published's | %d | %s |", most, strings.Join(cells, " | "))
 }
+
+// BenchmarkDrift tells how much of the excess under drift, right after a round, is for the
+// band and how much for what measurements are off: as it is, without noise, and both with
+// narrower bands, for 10, 20 and 50 tasks. Run it with -benchtime 1x -v.
+func BenchmarkDrift(b *testing.B) {
+	s, err := sim.FindScene("drift")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		for _, start := range []float64{1.03, 1.02, 1.01} {
+			for _, noise := range []sim.Noise{s.Config(1).Noise, {}} {
+				var cells []string
+				for _, n := range tableTasks {
+					s.Tasks = n
+					c := s.Config(1)
+					c.Algorithm, c.MaxReplicas, c.Noise = weighted, 10, noise
+					c.Balance.BandStart, c.Balance.BandStop = start, 1+(start-1)/4
+					r, err := sim.Run(c, s.Open(1))
+					if err != nil {
+						b.Fatal(err)
+					}
+					x := sim.Summarize(r.Rounds[s.Skip:], n)
+					cells = append(cells, fmt.Sprintf("%.2f, %.2f", 100*(x.MeanPostOverFloor-1), 100*x.MeanLoadChurn))
+				}
+				b.Logf("| band from %g | noise %t | %s |", start, noise.Poisson, strings.Join(cells, " | "))
+			}
+		}
+	}
+}
