@@ -2,6 +2,7 @@ package slicelet
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,8 +22,9 @@ type recorder struct {
 	mu         sync.Mutex
 	window     window
 	generation assignment.Generation
-	began      time.Time // of the report's window
-	laid       time.Time // since when the layout has been in use, within the window
+	a          *assignment.Assignment // that the window's slices are of, nil if there is none
+	began      time.Time              // of the report's window
+	laid       time.Time              // since when the layout has been in use, within the window
 	gone       [metrics]float64
 	cpuBefore  time.Duration
 	sum        counts
@@ -67,17 +69,37 @@ func (r *recorder) follow(v *view, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.generation = v.generation()
-	if v.metered == r.window.lay {
+	before := r.a
+	r.a = v.a
+	others := func(k assignment.SliceKey) bool { return !sameOwners(before, v.a, k) }
+	if v.metered == r.window.lay && !slices.ContainsFunc(v.metered.entries, func(e entry) bool { return others(e.start) }) {
 		return
 	}
 	counted, hot := r.meter.relay(v.metered)
 	r.window.watch(now.Sub(r.laid).Seconds(), counted)
-	before := r.window
-	r.window = before.project(v.metered, hot)
+	was := r.window
+	r.window = was.project(v.metered, hot, others)
 	for i := range r.gone {
-		r.gone[i] += max(amount(before.counted[i])-amount(r.window.counted[i]), 0)
+		r.gone[i] += max(amount(was.counted[i])-amount(r.window.counted[i]), 0)
 	}
 	r.laid = now
+}
+
+// sameOwners reports whether a key has the same owners in both assignments, or there is none.
+func sameOwners(a, b *assignment.Assignment, k assignment.SliceKey) bool {
+	if a == b || a == nil || b == nil {
+		return true
+	}
+	x, y := a.Lookup(k), b.Lookup(k)
+	if x.Len() != y.Len() {
+		return false
+	}
+	for i := range x.Len() {
+		if !x.At(i).Same(y.At(i)) {
+			return false
+		}
+	}
+	return true
 }
 
 // measure ends the window and begins the next; the load is of the metric.

@@ -34,10 +34,6 @@ func newBench(t *testing.T) *bench {
 // own makes slices of these ranges the task's, given as eighths of the keyspace.
 func (b *bench) own(gen assignment.Generation, eighths ...[2]int) {
 	b.t.Helper()
-	tasks := []assignment.Task{
-		{Name: "me", Incarnation: 1, Address: "me:1", Weight: 1, State: assignment.TaskRunning},
-		{Name: "other", Incarnation: 1, Address: "other:1", Index: 1, Weight: 1, State: assignment.TaskRunning},
-	}
 	var p assignment.Placement
 	at := 0
 	for _, e := range eighths {
@@ -49,6 +45,16 @@ func (b *bench) own(gen assignment.Generation, eighths ...[2]int) {
 	}
 	if at < 8 {
 		p.Add(eighth(at), 1)
+	}
+	b.follow(gen, p)
+}
+
+// follow makes an assignment of two tasks the newest, of which this one is number 0.
+func (b *bench) follow(gen assignment.Generation, p assignment.Placement) {
+	b.t.Helper()
+	tasks := []assignment.Task{
+		{Name: "me", Incarnation: 1, Address: "me:1", Weight: 1, State: assignment.TaskRunning},
+		{Name: "other", Incarnation: 1, Address: "other:1", Index: 1, Weight: 1, State: assignment.TaskRunning},
 	}
 	a, err := assignment.Successor(nil, assignment.Header{Job: "job", StoreID: 1, Generation: gen}, tasks, p)
 	if err != nil {
@@ -98,6 +104,49 @@ func rateOf(l *assignment.Load, k assignment.SliceKey) float64 {
 }
 
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-6*math.Max(1, math.Abs(b)) }
+
+// TestSharedFromNowOn: a task that has had a key alone is measured by what comes for it from when
+// another has it too, and what came before counts in the total alone.
+func TestSharedFromNowOn(t *testing.T) {
+	for _, also := range []bool{false, true} { // the slice becomes narrower besides
+		b := newBench(t)
+		b.own(1, [2]int{0, 8})
+		b.measureNothing()
+		k, beside := eighth(2)+1, eighth(2)+2
+		b.requests(k, 60)
+		b.requests(beside, 20)
+		b.pass(400 * time.Millisecond)
+		var p assignment.Placement
+		if also {
+			p.Add(0, 0)
+		}
+		p.Add(eighth(2)*assignment.SliceKey(bit(also)), 0, 1)
+		b.follow(2, p)
+		b.requests(k, 30)
+		b.requests(beside, 15)
+		b.pass(600 * time.Millisecond)
+		l := b.measure(assignment.LoadRequests)
+		if !near(rateOf(l, k), 75) || !near(l.Total, 125) {
+			t.Errorf("narrower %t: %v of %v, want 75 of 125", also, rateOf(l, k), l.Total)
+		}
+		// The sketch does not tell what came before from what came then: the shares of both.
+		if h := l.Hot; len(h) != 2 || h[0].Key != k || !near(h[0].Rate, 54) || !near(h[1].Rate, 21) {
+			t.Errorf("narrower %t: hot keys %v, want one of 54 and one of 21", also, h)
+		}
+		b.requests(k, 50)
+		b.pass(time.Second)
+		if l := b.measure(assignment.LoadRequests); !near(rateOf(l, k), 50) || !near(l.Total, 50) {
+			t.Errorf("narrower %t: then %v of %v, want 50 of 50", also, rateOf(l, k), l.Total)
+		}
+		b.requests(k, 50)
+		b.pass(600 * time.Millisecond)
+		b.own(3, [2]int{0, 8})
+		b.pass(400 * time.Millisecond)
+		if l := b.measure(assignment.LoadRequests); len(l.Ranges) != 0 || !near(l.Total, 50) {
+			t.Errorf("narrower %t: alone again for less than half of the window: %v of %v", also, l.Ranges, l.Total)
+		}
+	}
+}
 
 func TestMeasureRequests(t *testing.T) {
 	b := newBench(t)

@@ -184,6 +184,10 @@ func (m *measurement) heaviest(l *assignment.Load, which int, unit float64, rate
 	for _, h := range hot[:min(len(hot), maxHot)] {
 		cell := m.lay.cell(m.lay.find(h.key), h.key)
 		if secs := m.seconds[cell]; secs >= leastWatched*m.elapsed.Seconds() {
+			if f := m.former[which]; f != nil && f[cell] > 0 {
+				kept := m.counted[which][cell] / (m.counted[which][cell] + f[cell])
+				h.weight, h.over = h.weight*kept, h.over*kept
+			}
 			of := min(1, rates[cell]/rate(h.weight*unit, secs))
 			if base := rate(m.counted[which][cell]*unit, secs); which != requests && base > 0 {
 				of = rates[cell] / base // it has refused requests, too

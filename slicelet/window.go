@@ -13,6 +13,9 @@ type window struct {
 	lay     *layout
 	counted [metrics][]float64 // by metric; nil if nothing was
 	seconds []float64
+	// former is what was counted in each, by metric, before the owners of its keys became
+	// others: it says nothing about what comes here now.
+	former [metrics][]float64
 }
 
 func newWindow(lay *layout) window {
@@ -32,8 +35,9 @@ func (w *window) watch(seconds float64, counted [metrics][]float64) {
 // project carries the window over to another layout, exactly as far as it is
 // known: a cell that lies within one of the other's goes there whole; one that
 // straddles several is shared out, its heavy keys, as far as they are certain, to
-// where they lie and the rest by width. What the other does not own is dropped.
-func (w *window) project(to *layout, hot [metrics][]heavy) window {
+// where they lie and the rest by width. What the other does not own is dropped. Slices
+// whose owners have become others begin anew: tasks that share a key get other shares of it now.
+func (w *window) project(to *layout, hot [metrics][]heavy, others func(assignment.SliceKey) bool) window {
 	out := newWindow(to)
 	for i := range hot {
 		if w.counted[i] != nil {
@@ -43,6 +47,7 @@ func (w *window) project(to *layout, hot [metrics][]heavy) window {
 	}
 	from, into := w.lay.list(), to.list()
 	j := 0
+	last, anew := [2]int{-1, -1}, false // of which slices it was asked last
 	for _, c := range from {
 		for j < len(into) && into[j].End <= c.Start {
 			j++
@@ -52,15 +57,38 @@ func (w *window) project(to *layout, hot [metrics][]heavy) window {
 			if !ok {
 				continue
 			}
-			out.seconds[into[k].cell] += w.seconds[c.cell] * float64(both.Width()) / float64(into[k].Width())
+			if of := [2]int{c.cell / w.lay.parts, into[k].cell / to.parts}; of != last {
+				last, anew = of, others(both.Start)
+			}
+			if !anew {
+				out.seconds[into[k].cell] += w.seconds[c.cell] * float64(both.Width()) / float64(into[k].Width())
+			}
 			for i := range out.counted {
-				if out.counted[i] != nil {
-					out.counted[i][into[k].cell] += share(w.counted[i][c.cell], c.Slice, both, hot[i])
+				n := 0.
+				if w.counted[i] != nil {
+					n = share(w.counted[i][c.cell], c.Slice, both, hot[i])
+				}
+				switch {
+				case n > 0 && anew:
+					out.drop(i, into[k].cell, n)
+				case n > 0:
+					out.counted[i][into[k].cell] += n
+				}
+				if w.former[i] != nil {
+					out.drop(i, into[k].cell, share(w.former[i][c.cell], c.Slice, both, hot[i]))
 				}
 			}
 		}
 	}
 	return out
+}
+
+// drop adds to what was counted before the owners of a cell's keys became others.
+func (w *window) drop(metric, cell int, n float64) {
+	if w.former[metric] == nil {
+		w.former[metric] = make([]float64, w.lay.cells())
+	}
+	w.former[metric][cell] += n
 }
 
 // share is how much of a cell's count fell into a piece of it.

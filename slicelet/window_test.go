@@ -9,6 +9,8 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 )
 
+func never(assignment.SliceKey) bool { return false }
+
 // TestProject: what is known exactly stays exact, nothing is invented, and heavy
 // keys go where they lie.
 func TestProject(t *testing.T) {
@@ -32,7 +34,7 @@ func TestProject(t *testing.T) {
 				hot[requests] = append(hot[requests], heavy{key: k, weight: w.counted[requests][c.cell] * .7})
 			}
 		}
-		got := w.project(to, hot)
+		got := w.project(to, hot, never)
 		sum := 0.0
 		for _, d := range to.list() {
 			n, secs := got.counted[requests][d.cell], got.seconds[d.cell]
@@ -80,7 +82,7 @@ func TestProjectSplitAndMerge(t *testing.T) {
 	w.watch(2, [metrics][]float64{requests: counted})
 	hot := [metrics][]heavy{requests: {{key: k, weight: 910, over: 10}}}
 
-	got := w.project(cut, hot)
+	got := w.project(cut, hot, never)
 	of := func(w window, i int) (n float64) {
 		return amount(w.counted[requests][i*w.lay.parts : (i+1)*w.lay.parts])
 	}
@@ -90,7 +92,7 @@ func TestProjectSplitAndMerge(t *testing.T) {
 	if n := of(got, 0) + of(got, 2); math.Abs(n-180) > 1e-6 {
 		t.Errorf("the rest has %v, want 180", n)
 	}
-	back := got.project(whole, hot)
+	back := got.project(whole, hot, never)
 	if n := of(back, 0); math.Abs(n-1080) > 1e-6 {
 		t.Errorf("merged again %v, want 1080", n)
 	}

@@ -26,6 +26,7 @@ type shiftingJob struct {
 type counter struct {
 	began, due time.Duration
 	count      []float64 // by key
+	former     float64   // requests for keys whose owners have become others since
 	metered    []metered
 }
 
@@ -77,7 +78,7 @@ func (j *shiftingJob) follow(k int, a *assignment.Assignment) {
 		}
 		m := metered{Slice: a.Slice(i)}
 		for _, was := range c.metered {
-			if both, ok := was.Intersect(m.Slice); ok {
+			if both, ok := was.Intersect(m.Slice); ok && !j.othersOwn(a, both.Start) {
 				m.seconds += (was.seconds + (j.at - max(c.began, j.counted[k])).Seconds()) * float64(both.Width()) / float64(m.Width())
 			}
 		}
@@ -86,17 +87,27 @@ func (j *shiftingJob) follow(k int, a *assignment.Assignment) {
 	c.metered = now
 	j.counted[k] = j.at // since when it meters by that
 	for i, key := range j.keys {
-		if !a.Lookup(key).Has(pos) {
+		if !a.Lookup(key).Has(pos) || j.othersOwn(a, key) {
+			c.former += c.count[i]
 			c.count[i] = 0
 		}
 	}
+}
+
+// othersOwn reports whether a key had other owners in the assignment before a.
+func (j *shiftingJob) othersOwn(a *assignment.Assignment, k assignment.SliceKey) bool {
+	if j.ownedIn == nil {
+		return false
+	}
+	was, is := j.ownedIn.Lookup(k), a.Lookup(k)
+	return !slices.EqualFunc(slices.Collect(was.All()), slices.Collect(is.All()), assignment.Task.Same)
 }
 
 // load is what a task reports of its window, as a slicelet would.
 func (j *shiftingJob) load(k int, a *assignment.Assignment) *assignment.Load {
 	c := &j.counters[k]
 	elapsed := (j.at - c.began).Seconds()
-	l := &assignment.Load{Generation: a.Generation(), Window: j.at - c.began, Parts: shiftParts}
+	l := &assignment.Load{Generation: a.Generation(), Window: j.at - c.began, Parts: shiftParts, Total: c.former / elapsed}
 	since := (j.at - max(c.began, j.counted[k])).Seconds()
 	for i := range c.metered {
 		m := &c.metered[i]
@@ -129,7 +140,7 @@ func (j *shiftingJob) load(k int, a *assignment.Assignment) *assignment.Load {
 		return cmp.Or(cmp.Compare(b.Rate, a.Rate), cmp.Compare(a.Key, b.Key))
 	})
 	clear(c.count)
-	c.began = j.at
+	c.began, c.former = j.at, 0
 	return l
 }
 
