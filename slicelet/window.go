@@ -57,38 +57,33 @@ func (w *window) project(to *layout, hot [metrics][]heavy, others func(assignmen
 			if !ok {
 				continue
 			}
-			if of := [2]int{c.cell / w.lay.parts, into[k].cell / to.parts}; of != last {
+			if of := [2]int{c.cell / w.lay.parts, into[k].cell / out.lay.parts}; of != last {
 				last, anew = of, others(both.Start)
 			}
-			if !anew {
-				out.seconds[into[k].cell] += w.seconds[c.cell] * float64(both.Width()) / float64(into[k].Width())
+			to, counts := into[k].cell, &out.counted
+			if anew {
+				counts = &out.former
+			} else {
+				out.seconds[to] += w.seconds[c.cell] * float64(both.Width()) / float64(into[k].Width())
 			}
-			for i := range out.counted {
-				n := 0.
-				if w.counted[i] != nil {
-					n = share(w.counted[i][c.cell], c.Slice, both, hot[i])
-				}
-				switch {
-				case n > 0 && anew:
-					out.drop(i, into[k].cell, n)
-				case n > 0:
-					out.counted[i][into[k].cell] += n
-				}
-				if w.former[i] != nil {
-					out.drop(i, into[k].cell, share(w.former[i][c.cell], c.Slice, both, hot[i]))
-				}
-			}
+			out.add(counts, to, &w.counted, c, both, hot)
+			out.add(&out.former, to, &w.former, c, both, hot)
 		}
 	}
 	return out
 }
 
-// drop adds to what was counted before the owners of a cell's keys became others.
-func (w *window) drop(metric, cell int, n float64) {
-	if w.former[metric] == nil {
-		w.former[metric] = make([]float64, w.lay.cells())
+// add adds to a cell's counts what of those of another layout's cell fell into a piece of it.
+func (w *window) add(counts *[metrics][]float64, cell int, others *[metrics][]float64, other numbered, piece assignment.Slice, hot [metrics][]heavy) {
+	for i, n := range others {
+		if n == nil {
+			continue
+		}
+		if counts[i] == nil {
+			counts[i] = make([]float64, w.lay.cells())
+		}
+		counts[i][cell] += share(n[other.cell], other.Slice, piece, hot[i])
 	}
-	w.former[metric][cell] += n
 }
 
 // share is how much of a cell's count fell into a piece of it.
