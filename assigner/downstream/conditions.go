@@ -109,14 +109,14 @@ func (c *conditions) forget(which func(task string, f from) bool) {
 func (c *conditions) expire(now time.Duration) {
 	c.expires = now + levelFor
 	for task, f := range c.tasks {
-		switch at := f.made + levelFor; {
-		case f.is.GetLevel() == 0:
-		case now < at:
+		if f.is.GetLevel() == 0 {
+			continue
+		}
+		if at := f.made + levelFor; now < at {
 			c.expires = min(c.expires, at)
-		case f.is.GetDraining():
-			f.is = &slicerv1.TaskCondition{Task: task, Incarnation: f.is.GetIncarnation(), Draining: true}
+		} else if f.is = wire.WithoutLevel(f.is); f.is != nil {
 			c.tasks[task] = f
-		default:
+		} else {
 			delete(c.tasks, task)
 		}
 	}

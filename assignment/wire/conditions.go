@@ -21,6 +21,14 @@ func ConditionOf(t *slicerv1.Task, r *slicerv1.Report) *slicerv1.TaskCondition {
 	return &slicerv1.TaskCondition{Task: t.GetName(), Incarnation: t.GetIncarnation(), Draining: draining, Level: r.GetLevel(), PauseMs: r.GetPauseMs()}
 }
 
+// WithoutLevel is what a condition says besides its level, nil if nothing. c stays as it is.
+func WithoutLevel(c *slicerv1.TaskCondition) *slicerv1.TaskCondition {
+	if !c.GetDraining() {
+		return nil
+	}
+	return &slicerv1.TaskCondition{Task: c.GetTask(), Incarnation: c.GetIncarnation(), Draining: true}
+}
+
 // WorstConditions are at most MaxConditions of all, which are in any order and may be changed,
 // in order of name: those of tasks that drain, and then of those that refuse most.
 func WorstConditions(all []*slicerv1.TaskCondition) []*slicerv1.TaskCondition {

@@ -65,8 +65,8 @@ func (c *conditions) unacknowledged(now time.Time) {
 	}
 	var drain []*slicerv1.TaskCondition // the list may be told: it is replaced
 	for _, x := range c.above {
-		if x.GetDraining() {
-			drain = append(drain, &slicerv1.TaskCondition{Task: x.GetTask(), Incarnation: x.GetIncarnation(), Draining: true})
+		if x = wire.WithoutLevel(x); x != nil {
+			drain = append(drain, x)
 		}
 	}
 	c.above = drain
