@@ -56,14 +56,14 @@ type frames struct {
 // askedFor is the older assignment that was last asked for, whole: Distributors that start at
 // one time ask for the same.
 type askedFor struct {
-	mark       Mark
-	compressed bool
-	encode     Encode
+	form
+	encode Encode
 }
 
-// form is what the newest is encoded as: a delta on a base, or whole without one.
+// form is what an assignment is encoded as. Of the newest, it is a delta on what mark names, or
+// whole if that is nothing; of an older one, which mark names, it is whole.
 type form struct {
-	base       Mark
+	mark       Mark
 	compressed bool
 }
 
@@ -95,8 +95,8 @@ func (f *frames) base(held Mark) *assignment.Assignment {
 
 // older is one that was asked for.
 func (f *frames) older(a *assignment.Assignment, compressed bool) Encode {
-	if m := markOf(a); f.asked.encode == nil || f.asked.mark != m || f.asked.compressed != compressed {
-		f.asked = askedFor{m, compressed, f.once(whole(a, compressed))}
+	if key := (form{markOf(a), compressed}); f.asked.encode == nil || f.asked.form != key {
+		f.asked = askedFor{key, f.once(whole(a, compressed))}
 	}
 	return f.asked.encode
 }
