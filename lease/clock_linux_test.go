@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/slicer-project/slicer/test/kit/boottime"
 )
 
 // TestBoottime holds the clock of deadlines to what the kernel calls CLOCK_BOOTTIME,
@@ -12,17 +12,10 @@ import (
 // On a machine that was never suspended CLOCK_MONOTONIC reads the same: the system
 // test runs this one where the two differ.
 func TestBoottime(t *testing.T) {
-	kernel := func() time.Duration {
-		var ts unix.Timespec
-		if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-			t.Fatal(err)
-		}
-		return time.Duration(ts.Nano())
-	}
 	anchors := 0
-	for until := kernel() + 20*anchorAge; kernel() < until; {
+	for until := boottime.Now() + 20*anchorAge; boottime.Now() < until; {
 		a := newestAnchor.Load()
-		before, now, after := kernel(), Boottime(), kernel()
+		before, now, after := boottime.Now(), Boottime(), boottime.Now()
 		if now < before-2*near || now > after+2*near {
 			t.Fatalf("Boottime is %s, CLOCK_BOOTTIME %s before and %s after", now, before, after)
 		}
