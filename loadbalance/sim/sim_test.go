@@ -29,11 +29,8 @@ func open(t *testing.T, workload string, tasks, rounds int) sim.Source {
 	return src
 }
 
-// recorded is a source of windows that were read from another one.
-type recorded []sim.Window
-
 // record reads all of a source: making the keys of a workload takes longer than a replay.
-func record(t *testing.T, src sim.Source) (all recorded) {
+func record(t *testing.T, src sim.Source) (all sim.Listed) {
 	t.Helper()
 	for {
 		w, err := src.Next()
@@ -46,15 +43,6 @@ func record(t *testing.T, src sim.Source) (all recorded) {
 		w.Keys, w.Load, w.Able = slices.Clone(w.Keys), slices.Clone(w.Load), slices.Clone(w.Able)
 		all = append(all, w)
 	}
-}
-
-func (r *recorded) Next() (sim.Window, error) {
-	if len(*r) == 0 {
-		return sim.Window{}, io.EOF
-	}
-	w := (*r)[0]
-	*r = (*r)[1:]
-	return w, nil
 }
 
 func replayOf(t *testing.T, algorithm string, tasks int, src sim.Source) *sim.Result {
