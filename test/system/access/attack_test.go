@@ -156,7 +156,7 @@ func (b *bed) attacked(t *testing.T, where string) {
 		{"a copied incarnation that is dead", hellos(3, func(i int) *slicerv1.Hello { return helloOf(fmt.Sprint("t", i+1), incarnation, 1, dead) }), codes.PermissionDenied},
 		{"a name that another has", hellos(30, func(i int) *slicerv1.Hello { return helloOf("t1", uint64(i+100), 1, running) }), codes.PermissionDenied},
 		{"a weight of 1e6", hellos(1, func(int) *slicerv1.Hello { return helloOf("heavy", 1, 1e6, running) }), codes.PermissionDenied},
-		{"1000 tasks", hellos(1000, func(i int) *slicerv1.Hello { return helloOf(fmt.Sprint("x", i), 1, 1, running) }), codes.PermissionDenied},
+		{"10000 tasks", hellos(10_000, func(i int) *slicerv1.Hello { return helloOf(fmt.Sprint("x", i), 1, 1, running) }), codes.PermissionDenied},
 		{"a clerk of tomorrow", hellos(10, func(i int) *slicerv1.Hello {
 			return &slicerv1.Hello{Job: cacheJob, Role: slicerv1.Role_ROLE_CLERK, ClientId: fmt.Sprint("c", i), StoreId: before.last.StoreID(), Checksum: 1, Generation: time.Now().Add(24 * time.Hour).UnixMilli()}
 		}), codes.PermissionDenied},
