@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -229,7 +230,7 @@ func (c *child) plainConn(b *testing.B, opts ...grpc.DialOption) *grpc.ClientCon
 // jobConn is that of a client of a job, with a clerk of its own.
 func jobConn(b *testing.B, job string, distributors []string, opts ...grpc.DialOption) *grpc.ClientConn {
 	b.Helper()
-	opts = append(clerkgrpc.DialOptions(clerkgrpc.Config{Clerk: clerk.Config{Distributors: distributors}, Keyless: clerkgrpc.AnyTask}), opts...)
+	opts = append(clerkgrpc.DialOptions(clerkgrpc.Config{Clerk: clerk.Config{Distributors: distributors, Logger: slog.New(slog.DiscardHandler)}, Keyless: clerkgrpc.AnyTask}), opts...)
 	conn, err := grpc.NewClient("slicer:///"+job, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry())...)
 	if err != nil {
 		b.Fatal(err)
