@@ -103,30 +103,7 @@ func BenchmarkHostile(b *testing.B) {
 // ofHonest asks at a rate for a phase, and returns what share is answered within half a second,
 // of all and of what is critical and above.
 func ofHonest(seed uint64, stubs []hello.GreeterClient, rate float64) (share [2]float64) {
-	var mu sync.Mutex
-	var asked, served [2]float64
-	n := 0
-	steady(seed, rate, *phase, func(rng *rand.Rand, at time.Time) func() {
-		of := []overload.Criticality{overload.Sheddable, overload.Sheddable, overload.SheddablePlus, overload.SheddablePlus, overload.Critical,
-			overload.Critical, overload.Critical, overload.Critical, overload.Critical, overload.CriticalPlus}[rng.IntN(10)]
-		ctx := overload.WithCohort(overload.WithCriticality(context.Background(), of), rng.IntN(overload.Cohorts))
-		stub := stubs[n%len(stubs)]
-		n++
-		return func() {
-			ctx, cancel := context.WithDeadline(ctx, at.Add(500*time.Millisecond))
-			defer cancel()
-			_, err := stub.SayHello(ctx, wrapperspb.String("x"))
-			mu.Lock()
-			defer mu.Unlock()
-			for i := range 2 {
-				if i == 1 && of < overload.Critical {
-					continue
-				}
-				if asked[i]++; err == nil {
-					served[i]++
-				}
-			}
-		}
-	})
-	return [2]float64{served[0] / asked[0], served[1] / asked[1]}
+	l := load{stubs: stubs, mixed: true}
+	all := l.offer(seed, rate, *phase)
+	return [2]float64{all.sum(0).share(), all.sum(overload.Critical).share()}
 }

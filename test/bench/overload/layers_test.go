@@ -134,30 +134,7 @@ func serve(t *testing.T, plane *bed.Plane, job, task string, l *layer) {
 // client waits until all tasks own all keys.
 func client(t testing.TB, plane *bed.Plane, job string) hello.GreeterClient {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	ck, err := clerk.New(clerk.Config{Job: job, Distributors: plane.Addrs()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	bed.CloseAtEnd(t, ck.Close)
-	for {
-		changed := ck.Changed()
-		if a := ck.Assignment(); a != nil {
-			least := tasks
-			for _, owners := range a.All() {
-				least = min(least, owners.Len())
-			}
-			if least == tasks {
-				break
-			}
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			t.Fatalf("the tasks of %s do not own all keys", job)
-		}
-	}
+	awaitReplicas(t, plane, job, tasks, tasks)
 	return dial(t, plane, job)
 }
 

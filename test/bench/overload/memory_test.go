@@ -1,22 +1,13 @@
 package overload
 
 import (
-	"context"
 	"flag"
 	"fmt"
-	"math/rand/v2"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/types/known/wrapperspb"
-
-	"google.golang.org/grpc/metadata"
-
 	"github.com/slicer-project/slicer/assignment"
-	"github.com/slicer-project/slicer/slicelet/sliceletgrpc"
 	"github.com/slicer-project/slicer/test/examples/greeter/hello"
 	"github.com/slicer-project/slicer/test/kit/bed"
 	"github.com/slicer-project/slicer/test/kit/onecore"
@@ -72,26 +63,11 @@ func BenchmarkMemory(b *testing.B) {
 // returns what share was answered in time.
 func (c *child) offer(b *testing.B, seed uint64, rate float64, size int) (share float64) {
 	b.Helper()
-	asked := 0
-	var stubs []hello.GreeterClient
+	l := load{mixed: true, in: strings.Repeat("x", size)}
 	for range 8 {
-		conn := c.plainConn(b)
+		conn := c.plainConn(b, onecore.Labelled())
 		defer conn.Close()
-		stubs = append(stubs, hello.NewGreeterClient(conn))
+		l.stubs = append(l.stubs, hello.NewGreeterClient(conn))
 	}
-	in := wrapperspb.String(strings.Repeat("x", size))
-	var served atomic.Int64
-	steady(seed, rate, *phase, func(rng *rand.Rand, at time.Time) func() {
-		criticality := []string{"sheddable", "sheddable", "sheddable_plus", "sheddable_plus", "critical", "critical", "critical", "critical", "critical", "critical_plus"}[rng.IntN(10)]
-		cohort, stub := strconv.Itoa(rng.IntN(128)), stubs[asked%len(stubs)]
-		asked++
-		return func() {
-			ctx, cancel := context.WithDeadline(metadata.AppendToOutgoingContext(context.Background(), sliceletgrpc.CriticalityHeader, criticality, sliceletgrpc.CohortHeader, cohort), at.Add(500*time.Millisecond))
-			defer cancel()
-			if _, err := stub.SayHello(ctx, in); err == nil {
-				served.Add(1)
-			}
-		}
-	})
-	return float64(served.Load()) / float64(asked)
+	return l.offer(seed, rate, *phase).sum(0).share()
 }

@@ -51,12 +51,11 @@ func BenchmarkReplicas(b *testing.B) {
 	}
 	const takes = 10 * time.Millisecond
 	var servers []*child
-	var addresses []resolver.Endpoint
 	for i, slower := range []time.Duration{1, 1, 2} {
 		c := spec{Job: "job", Task: fmt.Sprint("task-", i), Distributor: plane.Addrs()[0], Waits: slower * takes}.start(b)
-		servers, addresses = append(servers, c), append(addresses, resolver.Endpoint{Addresses: []resolver.Address{{Addr: c.Addr}}})
+		servers = append(servers, c)
 	}
-	awaitReplicas(b, plane, "job", len(servers))
+	awaitReplicas(b, plane, "job", len(servers), len(servers))
 	rate := *replicasLoad * 2.5 / takes.Seconds()
 	choices := []struct{ name, config string }{
 		{"ours", ""},
@@ -76,13 +75,7 @@ func BenchmarkReplicas(b *testing.B) {
 					stubs[i] = hello.NewGreeterClient(conn)
 					continue
 				}
-				r := manual.NewBuilderWithScheme("replicas")
-				r.InitialState(resolver.State{Endpoints: addresses})
-				conn, err := grpc.NewClient("replicas:///", grpc.WithResolvers(r), grpc.WithTransportCredentials(insecure.NewCredentials()),
-					grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[`+choice.config+`]}`))
-				if err != nil {
-					b.Fatal(err)
-				}
+				conn := choosing(b, servers, choice.config)
 				defer conn.Close()
 				stubs[i] = hello.NewGreeterClient(conn)
 			}
@@ -137,31 +130,51 @@ func BenchmarkReplicas(b *testing.B) {
 	all.report(b)
 }
 
-// awaitReplicas waits until so many tasks own each key.
-func awaitReplicas(b *testing.B, plane *bed.Plane, job string, n int) {
+// choosing is a connection to servers among which gRPC chooses by a policy.
+func choosing(b *testing.B, servers []*child, policy string, opts ...grpc.DialOption) *grpc.ClientConn {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
+	var at resolver.State
+	for _, c := range servers {
+		at.Endpoints = append(at.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{{Addr: c.Addr}}})
+	}
+	r := manual.NewBuilderWithScheme("replicas")
+	r.InitialState(at)
+	conn, err := grpc.NewClient("replicas:///", append(opts, grpc.WithResolvers(r), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[`+policy+`]}`))...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return conn
+}
+
+// awaitReplicas waits until so many tasks own keys, and so many each key.
+func awaitReplicas(tb testing.TB, plane *bed.Plane, job string, tasks, replicas int) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
 	defer cancel()
 	ck, err := clerk.New(clerk.Config{Job: job, Distributors: plane.Addrs()})
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer ck.Close()
 	for {
 		changed := ck.Changed()
 		if a := ck.Assignment(); a != nil {
-			least := n
+			least, own := replicas, map[string]bool{}
 			for _, owners := range a.All() {
 				least = min(least, owners.Len())
+				for owner := range owners.All() {
+					own[owner.Name] = true
+				}
 			}
-			if least == n {
+			if least == replicas && len(own) == tasks {
 				return
 			}
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			b.Fatalf("%d tasks do not own all keys of %s", n, job)
+			tb.Fatalf("not each key of %s has %d owners, or not %d tasks own any", job, replicas, tasks)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -17,8 +18,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slicer-project/slicer/clerk"
@@ -41,7 +44,12 @@ type spec struct {
 	// Waits is how long a request keeps the server busy, on average, which it does without
 	// CPU: one after the other, as if each burnt a core of its own.
 	Waits time.Duration
-	Full  bool // it has no room for anything
+	// Most is for how long a request may wait for that; one that would for longer is refused. 0 is
+	// without limit.
+	Most time.Duration
+	Full bool // it has no room for anything
+	// Member: it is a task of the job, but its server does not know Slicer.
+	Member bool
 	// ByAddress: a request is charged to the address that it comes from.
 	ByAddress bool
 }
@@ -78,27 +86,38 @@ type busied struct {
 	rng   *rand.Rand
 }
 
-func (b *busied) SayHello(_ context.Context, in *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
+func (b *busied) SayHello(ctx context.Context, _ *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
 	if b.loops > 0 {
 		onecore.Burn(b.loops)
 	}
 	if b.Waits > 0 {
-		time.Sleep(time.Until(b.begin(time.Now())))
+		end, ok := b.begin(time.Now())
+		switch {
+		case !ok && b.Job != "" && !b.Member:
+			return nil, sliceletgrpc.Overloaded(ctx)
+		case !ok:
+			return nil, status.Error(codes.Unavailable, "too many wait")
+		}
+		time.Sleep(time.Until(end))
 	}
 	return wrapperspb.String(""), nil
 }
 
-// begin returns when a request will have been served that has come now.
-func (b *busied) begin(now time.Time) time.Time {
+// begin returns when a request will have been served that has come now, and false if there is
+// no room for it.
+func (b *busied) begin(now time.Time) (time.Time, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.Most > 0 && b.until.Sub(now) > b.Most {
+		return time.Time{}, false
+	}
 	takes := time.Duration(b.rng.ExpFloat64() * float64(b.Waits))
 	if b.until.Before(now) {
 		b.until = now
 	}
 	b.until = b.until.Add(takes)
 	b.busy += takes
-	return b.until
+	return b.until, true
 }
 
 // done is how long it has been busy.
@@ -158,7 +177,9 @@ func (s spec) serve() error {
 		if s.Waits > 0 {
 			grpcConfig.Utilization = b.utilization()
 		}
-		opts = sliceletgrpc.ServerOptions(sl, grpcConfig)
+		if !s.Member {
+			opts = sliceletgrpc.ServerOptions(sl, grpcConfig)
+		}
 	}
 	server := grpc.NewServer(opts...)
 	hello.RegisterGreeterServer(server, b)
@@ -207,9 +228,9 @@ func (c *child) plainConn(b *testing.B, opts ...grpc.DialOption) *grpc.ClientCon
 }
 
 // jobConn is that of a client of a job, with a clerk of its own.
-func jobConn(b *testing.B, job string, distributors []string) *grpc.ClientConn {
+func jobConn(b *testing.B, job string, distributors []string, opts ...grpc.DialOption) *grpc.ClientConn {
 	b.Helper()
-	opts := clerkgrpc.DialOptions(clerkgrpc.Config{Clerk: clerk.Config{Distributors: distributors}, Keyless: clerkgrpc.AnyTask})
+	opts = append(clerkgrpc.DialOptions(clerkgrpc.Config{Clerk: clerk.Config{Distributors: distributors, Logger: slog.New(slog.DiscardHandler)}, Keyless: clerkgrpc.AnyTask}), opts...)
 	conn, err := grpc.NewClient("slicer:///"+job, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry())...)
 	if err != nil {
 		b.Fatal(err)

@@ -2,9 +2,6 @@ package overload
 
 import (
 	"context"
-	"fmt"
-	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,9 +18,6 @@ import (
 	"github.com/slicer-project/slicer/test/examples/greeter/hello"
 	"github.com/slicer-project/slicer/test/kit/bed"
 )
-
-// slot is what became of the requests of a part of a second.
-type slot struct{ offered, served, refused, held int }
 
 // pool is a server whose requests wait for something else than its CPU, and that refuses what
 // comes while as many are under way as there is room for.
@@ -83,73 +77,20 @@ func BenchmarkStock(b *testing.B) {
 					b.Fatal(err)
 				}
 				can := room / takes.Seconds()
-				before := flood(b, stub, .5*can, 3*time.Second)
-				during := flood(b, stub, 10*can, *cell)
-				after := flood(b, stub, .5*can, 10*time.Second)
-				if usual := sum(before[len(before)/2:]); usual.served < usual.offered*9/10 {
+				l := load{stubs: []hello.GreeterClient{stub}, key: anyKey}
+				before := l.offer(1, .5*can, 3*time.Second)
+				during := l.offer(1, 10*can, *cell)
+				after := l.offer(1, .5*can, 10*time.Second)
+				if usual := before[len(before)/2:].sum(0); usual.served < usual.offered*9/10 {
 					b.Errorf("void: of half of what the server can do it serves %d of %d", usual.served, usual.offered)
 				}
-				all := sum(during[len(during)/3:])
+				all := during[len(during)/3:].sum(0)
 				could := can * float64(len(during)-len(during)/3) / slots
 				b.ReportMetric(0, "ns/op")
 				b.ReportMetric(float64(all.refused)/float64(max(all.served, 1)), "refused/served")
 				b.ReportMetric(float64(all.served)/could, "served/can")
-				b.ReportMetric(back(after), "back-s")
+				b.ReportMetric(after.back(0), "back-s")
 			})
 		}
 	}
-}
-
-const slots = 4 // in a second
-
-// flood sends requests for so long, whatever becomes of them.
-func flood(b *testing.B, stub hello.GreeterClient, rate float64, lasts time.Duration) []slot {
-	b.Helper()
-	out := make([]slot, int(lasts.Seconds()*slots)+1)
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	rng, begin := rand.New(rand.NewPCG(1, 2)), time.Now()
-	for at := time.Duration(0); at < lasts; at += time.Duration(rng.ExpFloat64() / rate * float64(time.Second)) {
-		if wait := at - time.Since(begin); wait > 0 {
-			time.Sleep(wait)
-		}
-		key := fmt.Sprint(rng.IntN(1000))
-		wg.Go(func() {
-			ctx, cancel := context.WithDeadline(clerk.WithKey(context.Background(), key), begin.Add(at+500*time.Millisecond))
-			defer cancel()
-			_, err := stub.SayHello(ctx, wrapperspb.String("x"))
-			_, held := clerk.OverloadedFromStatus(err)
-			mu.Lock()
-			defer mu.Unlock()
-			s := &out[int(at.Seconds()*slots)]
-			s.offered++
-			switch {
-			case err == nil:
-				s.served++
-			case held:
-				s.held++
-			case status.Code(err) == codes.ResourceExhausted:
-				s.refused++
-			}
-		})
-	}
-	wg.Wait()
-	return out[:len(out)-1]
-}
-
-func sum(of []slot) (all slot) {
-	for _, s := range of {
-		all.offered, all.served, all.refused, all.held = all.offered+s.offered, all.served+s.served, all.refused+s.refused, all.held+s.held
-	}
-	return all
-}
-
-// back is after how many seconds 98 in 100 are served of each second.
-func back(of []slot) float64 {
-	for i := range of[:len(of)-slots+1] {
-		if s := sum(of[i : i+slots]); float64(s.served) >= .98*float64(s.offered) {
-			return float64(i) / slots
-		}
-	}
-	return float64(len(of)) / slots
 }

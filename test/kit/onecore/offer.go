@@ -152,11 +152,15 @@ func (p *process) offer(tb testing.TB, dial func(Place) (*grpc.ClientConn, error
 
 // dialPlain dials as a client does that does not know Slicer, but for the headers.
 func dialPlain(p Place) (*grpc.ClientConn, error) {
-	label := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return grpc.NewClient(p.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry(), Labelled())
+}
+
+// Labelled has a client that does not know Slicer send criticality and cohort as headers.
+func Labelled() grpc.DialOption {
+	return grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		l := overload.LabelsOf(ctx)
 		cohort, _ := l.Cohort()
 		ctx = metadata.AppendToOutgoingContext(ctx, sliceletgrpc.CriticalityHeader, l.Criticality.String(), sliceletgrpc.CohortHeader, strconv.Itoa(cohort))
 		return invoke(ctx, method, req, reply, cc, opts...)
-	}
-	return grpc.NewClient(p.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry(), grpc.WithUnaryInterceptor(label))
+	})
 }

@@ -114,6 +114,8 @@ type Process struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	out  *bufio.Scanner
+	// group is the cgroup that says how much of a core it may have, empty without.
+	group string
 }
 
 // Start starts this program with more in its environment, by which it knows what to do. It is
@@ -163,6 +165,10 @@ func Apart(b *testing.B) {
 func (p *Process) Stop() {
 	_ = p.in.Close()
 	_ = p.cmd.Wait()
+	if p.group != "" {
+		_ = os.Remove(p.group)
+		p.group = ""
+	}
 }
 
 // Ask is what it answers to a line of input, in one line.
