@@ -26,7 +26,7 @@ func BenchmarkAttempts(b *testing.B) {
 	plane := bed.Start(b, bed.Config{})
 	const n, takes, waits = 4, 2 * time.Millisecond, 10 * time.Millisecond
 	handlers := spec{Waits: waits, Most: 100 * time.Millisecond}
-	most := 1.105 // which is 1.10
+	most := 1.10
 	if *phase < overload.RetryWindow {
 		most = 1.2 // retries for which there were requests before may come in a short phase
 	}
