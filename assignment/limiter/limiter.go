@@ -44,6 +44,18 @@ func KeyOfAddress(s string) string {
 // KeyOfContext is the key of the peer of a call, and "" if there is none. It is that of its
 // identity if that is verified, wherever it calls from, and else of its address.
 func KeyOfContext(ctx context.Context) string {
+	s := HandshakeOf(ctx)
+	if s == nil {
+		return keyOfPeer(ctx)
+	}
+	if s.client.Load() == nil {
+		key := keyOfPeer(ctx)
+		s.client.Store(&key)
+	}
+	return *s.client.Load()
+}
+
+func keyOfPeer(ctx context.Context) string {
 	if id := enforce.PeerIdentity(ctx); id != access.Anonymous {
 		return "identity " + string(id) // no name of a host passes for an address
 	}
