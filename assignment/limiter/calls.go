@@ -168,7 +168,7 @@ func (c *calls) tap(ctx context.Context, info *tap.Info) (context.Context, error
 	case h.of.clients.refuse(now, key):
 		return &tapped{ctx, nil}, nil
 	default:
-		err = status.Errorf(codes.ResourceExhausted, "%s asks too often for more than it may have: %d refusals a second are allowed, and %d at once", key, time.Second/refusalEvery, refusalBurst)
+		err = h.peer(ctx).refusal
 		h.refuse(tooOften)
 	}
 	if _, ends := ctx.Deadline(); ends {

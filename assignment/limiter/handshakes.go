@@ -110,7 +110,7 @@ func NewHandshakes(cfg HandshakesConfig) *Handshakes {
 type Handshake struct {
 	net.Addr
 	calls, refused atomic.Int64           // see ServerOptions
-	client         atomic.Pointer[string] // the KeyOfContext of its calls; nil before the first
+	client         atomic.Pointer[client] // see peer; nil before the first call
 
 	of       *Handshakes
 	id       uint64

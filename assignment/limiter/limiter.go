@@ -11,8 +11,11 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment/access"
 	"github.com/slicer-project/slicer/assignment/access/enforce"
@@ -48,11 +51,24 @@ func KeyOfContext(ctx context.Context) string {
 	if s == nil {
 		return keyOfPeer(ctx)
 	}
-	if s.client.Load() == nil {
+	return s.peer(ctx).key
+}
+
+// client is whose the calls of a connection are, and how those are refused that it makes after
+// it was refused too often.
+type client struct {
+	key     string
+	refusal error
+}
+
+func (s *Handshake) peer(ctx context.Context) *client {
+	c := s.client.Load()
+	if c == nil {
 		key := keyOfPeer(ctx)
-		s.client.Store(&key)
+		c = &client{key, status.Errorf(codes.ResourceExhausted, "%s asks too often for more than it may have: %d refusals a second are allowed, and %d at once", key, time.Second/refusalEvery, refusalBurst)}
+		s.client.Store(c)
 	}
-	return *s.client.Load()
+	return c
 }
 
 func keyOfPeer(ctx context.Context) string {
