@@ -246,7 +246,8 @@ func (s *Server) drop(j *job) bool {
 // ServerOptions are what a server with ten thousand subscribers on it should be
 // made with: small buffers, and keepalive pings both ways. On one connection at most
 // 1,000 calls are answered at a time, streams included, and of those that the policy of
-// Config.Rights calls plane or proxies 10,000. See Admit, too.
+// Config.Rights calls plane or proxies 10,000. The server's tap handle is among the options. See
+// Admit, too.
 func ServerOptions() []grpc.ServerOption {
 	return append(limiter.ServerOptions(slicerv1.SubscriberService_Watch_FullMethodName),
 		grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(16<<10),

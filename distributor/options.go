@@ -23,7 +23,8 @@ const pingTimeout = 10 * time.Second
 // RESOURCE_EXHAUSTED, and after 1,000 refusals the connection is closed. One identity, or
 // without a certificate one address, has 20,000 on all of its connections, or twice
 // bounds.tasks of its policy if that is more; refused more than 100 times a second, and 1,000
-// times at once, it is refused all until it was refused less. Distributors of the
+// times at once, it is refused all until it was refused less; from half of that on each call
+// counts as refused. The server's tap handle is among the options. Distributors of the
 // second tier are not limited so, and those that the policy of Config.Rights calls plane or
 // proxies have 10,000 on each connection.
 func ServerOptions() []grpc.ServerOption {

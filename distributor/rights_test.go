@@ -2,9 +2,11 @@ package distributor
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -580,6 +582,86 @@ func TestRefusalsOfAnIdentity(t *testing.T) {
 		time.Sleep(time.Second)
 		if s := subscribe(t, g.at(guarded1, bob), clerkHello("c"), nil); s.ended() != codes.OK {
 			t.Errorf("a second later: %v", s.err)
+		}
+	})
+}
+
+// What is to be refused to an identity that asks too often costs next to nothing, however many
+// calls come at once: those that may be looked at are let in, and of the others gRPC starts none.
+func TestRefusalsBeforeAGoroutine(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		g := newGuarded(t, testPolicy)
+		d, err := newDistributor(Config{ID: "d3", Assigners: []string{assigner1}, DialOptions: g.n.dialOptions(), Rights: g.rights}, g.n.lookup)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close() })
+		var begun atomic.Int64
+		count := grpc.ChainStreamInterceptor(func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) error {
+			begun.Add(1)
+			return h(srv, s)
+		})
+		g.n.serveOn(t, guarded2, d.Admit(g.n.listen(guarded2)), func(s *grpc.Server) { d.Register(s) },
+			append([]grpc.ServerOption{count, grpc.Creds(g.a.Server(plane1))}, ServerOptions()...)...)
+		synctest.Wait()
+		var cc *grpc.ClientConn
+		for i := range 903 {
+			if i%400 == 0 {
+				cc = g.at(guarded2, bob)
+			}
+			s := subscribe(t, cc, sliceletHello(fmt.Sprint("t", i), 1), nil)
+			if synctest.Wait(); i >= 3 && s.ended() != codes.ResourceExhausted {
+				t.Fatalf("task %d: %v", i, s.err)
+			}
+		}
+		// So many are left: one for each call, whether it will be refused or not.
+		const left, more = 100, 60
+		flood := func(ctx context.Context, n int) (streams []slicerv1.SubscriberService_WatchClient) {
+			cc := g.at(guarded2, bob)
+			for range n {
+				s, err := slicerv1.NewSubscriberServiceClient(cc).Watch(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				streams = append(streams, s)
+			}
+			synctest.Wait()
+			return streams
+		}
+		refused := func(s slicerv1.SubscriberService_WatchClient) {
+			t.Helper()
+			if _, err := s.Recv(); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "identity "+bob+" asks too often") {
+				t.Fatal(err)
+			}
+		}
+		begun.Store(0)
+		streams := flood(t.Context(), left+more)
+		if n := begun.Load(); n != left {
+			t.Errorf("%d calls of %d at once were begun, not %d", n, left+more, left)
+		}
+		for _, s := range streams[left:] {
+			refused(s)
+		}
+		for _, s := range streams[:left] {
+			if err := s.Send(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: clerkHello("c")}}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Recv(); err != nil {
+				t.Fatalf("one that was let in: %v", err)
+			}
+		}
+		// gRPC holds on to a call that is refused earlier until its deadline.
+		begun.Store(0)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		for _, s := range flood(ctx, more) {
+			refused(s)
+		}
+		if n := begun.Load(); n != more {
+			t.Errorf("%d calls of %d with a deadline were begun", n, more)
+		}
+		if s := subscribe(t, g.at(guarded2, ann), sliceletHello("a0", 1), nil); s.ended() != codes.OK {
+			t.Errorf("another identity: %v", s.err)
 		}
 	})
 }

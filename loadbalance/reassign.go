@@ -91,6 +91,7 @@ func (b *placement) first() {
 		b.add(int32(i), b.live[t])
 	}
 	b.pieces[n-1].next = -1
+	b.decisions = make([]Decision, 0, n+8) // later phases may add some
 	for i := range b.pieces {
 		b.say(KindAssign, ReasonFirst, int32(i), -1, int(b.owners(&b.pieces[i])[0]), b.pieces[i].width(), b.pieces[i].width(), 0)
 	}

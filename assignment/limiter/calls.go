@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 
 	"github.com/slicer-project/slicer/assignment/limiter/fair"
 )
@@ -43,16 +44,21 @@ func newClients() *clients {
 	return &clients{calls: make(map[string]int), refused: fair.NewRate(refusalEvery, refusalBurst)}
 }
 
-// enter counts a call in, and reports how many there are with it, and whether the client was refused
-// too often of late.
-func (c *clients) enter(now time.Time, key string) (calls int, refused bool) {
+// suspect reports whether a client has used up half of the refusals that it may have. From then
+// on it uses up one for each call: many calls come before the first of them is refused, and each
+// is there with its goroutines until then.
+func (c *clients) suspect(now time.Time, key string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.refused.Used(now, key) >= refusalBurst/2
+}
+
+// enter counts a call in, and reports how many there are with it.
+func (c *clients) enter(key string) (calls int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls[key]++
-	if refused = !c.refused.Allow(now, key); !refused {
-		c.refused.GiveBack(key)
-	}
-	return c.calls[key], refused
+	return c.calls[key]
 }
 
 func (c *clients) leave(key string) {
@@ -70,57 +76,29 @@ func (c *clients) refuse(now time.Time, key string) bool {
 	return c.refused.Allow(now, key)
 }
 
+// calls is what ServerOptions are made of.
+type calls struct {
+	held      string
+	unlimited []string
+}
+
 // ServerOptions limit the calls of each connection that came through a listener of
 // Handshakes to MaxCalls at a time, and those of one client, whatever its connections, to
 // MaxClientCalls or what HandshakesConfig.MaxClientCalls says; unless Carrier allows it
 // MaxCarried on each connection. More are refused with RESOURCE_EXHAUSTED, and after
 // as many refusals (see Refuse) as MaxCalls the connection is closed. A client that is refused
 // more than 100 times a second, and 1,000 times at once, is refused all calls until it has been refused
-// less, and its connections are closed after 100. A call also releases its connection's
-// Handshake, except one of the method held: its handler does that when the caller has
-// been served. The calls of the services unlimited are not counted.
+// less, and its connections are closed after 100; from half of that on each of its calls counts as a
+// refusal. A call also releases its connection's Handshake, except one of the method held: its
+// handler does that when the caller has been served. The calls of the services unlimited are not counted. The server's tap handle is
+// among the options: it can have no other.
 func ServerOptions(held string, unlimited ...string) []grpc.ServerOption {
-	enter := func(ctx context.Context, method string) (leave func(), err error) {
-		h := HandshakeOf(ctx)
-		if h == nil {
-			return func() {}, nil
-		}
-		if method != held {
-			h.Release()
-		}
-		for _, service := range unlimited {
-			if strings.HasPrefix(method, "/"+service+"/") {
-				return func() {}, nil
-			}
-		}
-		key := KeyOfContext(ctx)
-		calls, refused := h.of.clients.enter(time.Now(), key)
-		leave = func() {
-			h.calls.Add(-1)
-			h.of.clients.leave(key)
-		}
-		n := h.calls.Add(1)
-		if n <= MaxCalls && calls <= MaxCalls && !refused || h.carries(ctx) {
-			return leave, nil
-		}
-		switch most := h.most(ctx); {
-		case n > MaxCalls:
-			err = status.Errorf(codes.ResourceExhausted, "%d calls and streams on one connection, no more are answered at a time: open another connection", MaxCalls)
-		case calls > MaxCalls && calls > most:
-			err = status.Errorf(codes.ResourceExhausted, "%s has %d calls and streams here, no more are answered at a time", key, most)
-		case refused:
-			err = status.Errorf(codes.ResourceExhausted, "%s asks too often for more than it may have: %d refusals a second are allowed, and %d at once", key, time.Second/refusalEvery, refusalBurst)
-		default:
-			return leave, nil
-		}
-		leave()
-		Refuse(ctx)
-		return nil, err
-	}
+	c := &calls{held, unlimited}
 	return []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(MaxCarried + 100),
+		grpc.InTapHandle(c.tap),
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-			leave, err := enter(ctx, info.FullMethod)
+			leave, err := c.enter(ctx, info.FullMethod)
 			if err != nil {
 				return nil, err
 			}
@@ -128,7 +106,7 @@ func ServerOptions(held string, unlimited ...string) []grpc.ServerOption {
 			return handler(ctx, req)
 		}),
 		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-			leave, err := enter(stream.Context(), info.FullMethod)
+			leave, err := c.enter(stream.Context(), info.FullMethod)
 			if err != nil {
 				return err
 			}
@@ -136,6 +114,106 @@ func ServerOptions(held string, unlimited ...string) []grpc.ServerOption {
 			return handler(srv, stream)
 		}),
 	}
+}
+
+// limited is the Handshake of a call's connection if its calls are counted, else nil.
+func (c *calls) limited(ctx context.Context, method string) *Handshake {
+	for _, service := range c.unlimited {
+		if strings.HasPrefix(method, "/"+service+"/") {
+			return nil
+		}
+	}
+	return HandshakeOf(ctx)
+}
+
+// tapped is the context of a call that has used up a refusal when it came, or that enter is to
+// refuse with err.
+type tapped struct {
+	context.Context
+	err error
+}
+
+type tappedKey struct{}
+
+func (t *tapped) Value(key any) any {
+	if key == (tappedKey{}) {
+		return t
+	}
+	return t.Context.Value(key)
+}
+
+func tappedOf(ctx context.Context) *tapped {
+	t, _ := ctx.Value(tappedKey{}).(*tapped)
+	return t
+}
+
+// tap refuses the calls of a client that was refused too often, and those of a connection that has
+// MaxCalls: before there is a goroutine, before their message is read, and no faster than the
+// client takes the answers. It runs in the goroutine that reads from the connection, so that little
+// more is read of one that is closed for its refusals.
+func (c *calls) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
+	h := c.limited(ctx, info.FullMethodName)
+	if h == nil {
+		return ctx, nil
+	}
+	now, key, many := time.Now(), KeyOfContext(ctx), h.calls.Load() >= MaxCalls
+	if !many && !h.of.clients.suspect(now, key) || h.carries(ctx) {
+		return ctx, nil
+	}
+	var err error
+	switch {
+	case many:
+		err = errManyCalls
+		Refuse(ctx)
+	case h.of.clients.refuse(now, key):
+		return &tapped{ctx, nil}, nil
+	default:
+		err = h.peer(ctx).refusal
+		h.refuse(tooOften)
+	}
+	if _, ends := ctx.Deadline(); ends {
+		// gRPC would hold on to the context until then.
+		return &tapped{ctx, err}, nil
+	}
+	if info.FullMethodName != c.held {
+		h.Release()
+	}
+	return ctx, err
+}
+
+var errManyCalls = status.Errorf(codes.ResourceExhausted, "%d calls and streams on one connection, no more are answered at a time: open another connection", MaxCalls)
+
+// enter counts a call in, which is to leave, or returns why it is refused.
+func (c *calls) enter(ctx context.Context, method string) (leave func(), err error) {
+	if method != c.held {
+		HandshakeOf(ctx).Release()
+	}
+	if t := tappedOf(ctx); t != nil && t.err != nil {
+		return nil, t.err
+	}
+	h := c.limited(ctx, method)
+	if h == nil {
+		return func() {}, nil
+	}
+	key := KeyOfContext(ctx)
+	n, calls := h.calls.Add(1), h.of.clients.enter(key)
+	leave = func() {
+		h.calls.Add(-1)
+		h.of.clients.leave(key)
+	}
+	if n <= MaxCalls && calls <= MaxCalls || h.carries(ctx) {
+		return leave, nil
+	}
+	if n > MaxCalls {
+		err = errManyCalls
+	} else if most := h.most(ctx); calls > most {
+		err = status.Errorf(codes.ResourceExhausted, "%s has %d calls and streams here, no more are answered at a time", key, most)
+	} else {
+		return leave, nil
+	}
+	leave()
+	Refuse(ctx)
+	return nil, err
 }
 
 // carries reports whether the connection's calls are those of many.
@@ -159,10 +237,15 @@ func Refuse(ctx context.Context) {
 	if s == nil || s.carries(ctx) {
 		return
 	}
-	count := int64(1)
-	if !s.of.clients.refuse(time.Now(), KeyOfContext(ctx)) {
-		count = tooOften
+	if tappedOf(ctx) != nil || s.of.clients.refuse(time.Now(), KeyOfContext(ctx)) {
+		s.refuse(1)
+	} else {
+		s.refuse(tooOften)
 	}
+}
+
+// refuse counts toward the end of the connection.
+func (s *Handshake) refuse(count int64) {
 	if n := s.refused.Add(count); n >= MaxCalls && n-count < MaxCalls {
 		s.of.drop(s.conn, DroppedStreams)
 	}

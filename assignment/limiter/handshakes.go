@@ -109,7 +109,8 @@ func NewHandshakes(cfg HandshakesConfig) *Handshakes {
 // find it (see HandshakeOf).
 type Handshake struct {
 	net.Addr
-	calls, refused atomic.Int64 // see ServerOptions
+	calls, refused atomic.Int64           // see ServerOptions
+	client         atomic.Pointer[client] // see peer; nil before the first call
 
 	of       *Handshakes
 	id       uint64

@@ -11,8 +11,11 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment/access"
 	"github.com/slicer-project/slicer/assignment/access/enforce"
@@ -44,6 +47,31 @@ func KeyOfAddress(s string) string {
 // KeyOfContext is the key of the peer of a call, and "" if there is none. It is that of its
 // identity if that is verified, wherever it calls from, and else of its address.
 func KeyOfContext(ctx context.Context) string {
+	s := HandshakeOf(ctx)
+	if s == nil {
+		return keyOfPeer(ctx)
+	}
+	return s.peer(ctx).key
+}
+
+// client is whose the calls of a connection are, and how those are refused that it makes after
+// it was refused too often.
+type client struct {
+	key     string
+	refusal error
+}
+
+func (s *Handshake) peer(ctx context.Context) *client {
+	c := s.client.Load()
+	if c == nil {
+		key := keyOfPeer(ctx)
+		c = &client{key, status.Errorf(codes.ResourceExhausted, "%s asks too often for more than it may have: %d refusals a second are allowed, and %d at once", key, time.Second/refusalEvery, refusalBurst)}
+		s.client.Store(c)
+	}
+	return c
+}
+
+func keyOfPeer(ctx context.Context) string {
 	if id := enforce.PeerIdentity(ctx); id != access.Anonymous {
 		return "identity " + string(id) // no name of a host passes for an address
 	}

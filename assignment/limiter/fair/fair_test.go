@@ -252,4 +252,12 @@ func TestRate(t *testing.T) {
 	if a := allowed("a", 50); a != 1 {
 		t.Errorf("after one was given back %d are allowed, not 1", a)
 	}
+	for _, after := range []time.Duration{0, 100, 150, 300, 500, 2000} {
+		if a, b := r.Used(now.Add(after*time.Millisecond), "a"), max(0, 5-int(after)/100); a != b {
+			t.Errorf("%d ms later %d are used up, not %d", after, a, b)
+		}
+	}
+	if n := r.Used(now, "c"); n != 0 {
+		t.Errorf("%d are used up of a key that was not there", n)
+	}
 }

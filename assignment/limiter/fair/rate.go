@@ -46,6 +46,11 @@ func (r *Rate) GiveBack(key string) {
 	}
 }
 
+// Used is how many of the burst a key has used up and not earned again.
+func (r *Rate) Used(now time.Time, key string) int {
+	return int((max(r.next[key].Sub(now), 0) + r.every - 1) / r.every)
+}
+
 // Lines limit lines in a log about what others send, which may be without end, and count those
 // that are left out. Not safe for concurrent use.
 type Lines struct {
