@@ -16,8 +16,9 @@ const (
 	// deviationReports is how many reports a task the variance is learnt from, as a moving
 	// mean: a minute of them.
 	deviationReports = 60
-	// schooled is after how many reports a task it is known.
-	schooled = 10
+	// schooled is after how many reports a task it is known, and firstDeviation what a report
+	// is taken to be off by before any has been seen, as a share of what was foretold.
+	schooled, firstDeviation = 10, .25
 )
 
 // Deviation learns how far the loads in tasks' reports are off what was foretold. It takes
@@ -41,10 +42,12 @@ func (d *Deviation) Learn(load, foretold float64, tasks int) {
 }
 
 // Unforeseen reports whether a load is so far above what was foretold that it is no
-// accident: not before enough reports of so many tasks have been learnt from.
+// accident: until enough reports of so many tasks have been learnt from, at least what would
+// be none where costs have a heavy tail.
 func (d *Deviation) Unforeseen(load, foretold float64, tasks int) bool {
-	return foretold > 0 && d.reports >= schooled*float64(max(tasks, 1)) && load >= (1+unforeseen)*foretold &&
-		load-foretold >= unforeseenSigma*math.Sqrt(d.variance*foretold)
+	unknown := max(1-d.reports/(schooled*float64(max(tasks, 1))), 0)
+	variance := d.variance + unknown*max(firstDeviation*firstDeviation*foretold-d.variance, 0)
+	return foretold > 0 && load >= (1+unforeseen)*foretold && load-foretold >= unforeseenSigma*math.Sqrt(variance*foretold)
 }
 
 // Common is the load that two reports of a task agree on: of each range that both have, the

@@ -287,8 +287,9 @@ const (
 	// slices being doubted that have not evidently jumped.
 	littleSurprise = .1
 	usualWeight    = .1
-	// unsurprised is how many rounds it takes to know what is usual.
-	unsurprised = 10
+	// firstUsual is the share that is taken to be elsewhere usually before any has been seen.
+	// It counts as much as one round.
+	firstUsual = .5
 )
 
 // surprise finds out how much of the load is elsewhere than foretold, beyond what chance
@@ -310,7 +311,11 @@ func (s *smoother) surprise(rate []float64, total float64) {
 	// missed where it was.
 	elsewhere := max(off-.8*chance, 0) / (2 * total)
 	t.surprise = 0
-	if more := elsewhere - 2*t.usual; t.rounds > unsurprised && more > littleSurprise {
+	if t.rounds == 1 {
+		t.usual = firstUsual // nothing was foretold
+		return
+	}
+	if more := elsewhere - 2*t.usual; more > littleSurprise {
 		t.surprise = min(more, 1)
 	}
 	t.usual += max(usualWeight, 1/float64(t.rounds)) * (elsewhere - t.usual)

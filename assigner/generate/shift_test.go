@@ -235,6 +235,25 @@ func TestShiftsAreAnswered(t *testing.T) {
 	}
 }
 
+// So is the first shift, within seconds of the start, of which rounds have yet to learn what
+// load is usually off by.
+func TestFirstShiftIsAnswered(t *testing.T) {
+	var took []time.Duration
+	for seed := range uint64(12) {
+		for _, lead := range []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second} {
+			j := newShiftingJob(100+seed, 10)
+			j.pass(t, lead+time.Duration(j.rng.Int64N(int64(5*time.Second))), nil)
+			took = append(took, j.shift(t))
+		}
+	}
+	slices.Sort(took)
+	half, most, last := took[len(took)/2], took[len(took)*9/10], took[len(took)-1]
+	t.Logf("%d first shifts: half within %v, nine tenths within %v, all within %v", len(took), half, most, last)
+	if half > 3*time.Second || most > 5*time.Second || last > time.Minute {
+		t.Error("want half within 3 s, nine tenths within 5 s, all within a minute")
+	}
+}
+
 // Where the popularity of keys stays as it is, rounds are held each interval, and few
 // change anything.
 func TestQuietJobIsLeftAlone(t *testing.T) {
