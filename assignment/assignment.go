@@ -16,6 +16,17 @@ type Header struct {
 	// Horizon is the generation up to which ownership is not told apart: an
 	// owner whose Since is older is said to own since the horizon.
 	Horizon Generation
+	// Part is the name of the task that this is a part for, empty for the whole: see Cut.
+	Part string
+}
+
+// String says what of, but for the generation.
+func (h *Header) String() string {
+	text := fmt.Sprintf("job %q, store %016x", Clip(h.Job, maxShown), h.StoreID)
+	if h.Part != "" {
+		text += fmt.Sprintf(", part %q", Clip(h.Part, maxShown))
+	}
+	return text
 }
 
 // Columns are the slices of an assignment, one value a slice or an owner.
@@ -23,7 +34,8 @@ type Columns struct {
 	// Starts of the slices, the first 0, increasing. A slice ends where the next begins.
 	Starts []SliceKey
 	// Offsets into Owners, one more than slices; may be nil when each slice has
-	// one owner, and is in an Assignment.
+	// one owner, and is in an Assignment. In a part a slice without owners is of keys
+	// that are not the task's.
 	Offsets []uint32
 	// Owners are positions in the task table, distinct within a slice.
 	Owners []uint32
@@ -45,6 +57,7 @@ type Assignment struct {
 	lines []line
 	shift uint8 // of a key, to find its line
 	sum   func() uint64
+	moves Moves // of a part
 }
 
 // New builds an assignment and validates all of it. It takes ownership of the
@@ -63,9 +76,7 @@ func New(h Header, tasks []Task, c Columns) (*Assignment, error) {
 func build(h Header, tasks []Task, names map[string]int, c Columns) *Assignment {
 	// One form for equal content: no offsets when each slice has one owner, no
 	// since generations when nothing refers to them.
-	if len(c.Owners) == len(c.Starts) {
-		c.Offsets = nil
-	}
+	c.tidyOffsets()
 	if !slices.ContainsFunc(c.Since, func(s uint8) bool { return s != 0 }) {
 		c.Since, c.SinceTable = nil, nil
 	}
@@ -125,6 +136,11 @@ func (a *Assignment) Position(name string) (pos int, ok bool) {
 	return pos, ok
 }
 
+// Part is the name of the task that the assignment is a part for, empty if it is whole. In a
+// part, slices without replicas are of keys that are not the task's, and it is not known whose
+// they are.
+func (a *Assignment) Part() string { return a.h.Part }
+
 // NumSlices is at least 1.
 func (a *Assignment) NumSlices() int { return len(a.c.Starts) }
 
@@ -170,7 +186,7 @@ type Replicas struct {
 	lo, hi uint32
 }
 
-// Len is how many there are, at least 1 in an assignment.
+// Len is how many there are, at least 1 in a whole assignment: see Assignment.Part.
 func (r Replicas) Len() int { return int(r.hi - r.lo) }
 
 // At returns the i-th task.

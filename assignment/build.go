@@ -41,17 +41,16 @@ func (p *Placement) Range(i int) []uint32 {
 // of the parts, any other owns it since h.Generation. When too many different
 // generations are left it advances the horizon, which only makes some ownership
 // look younger than it is. h.Previous and h.Horizon are set here; h's job and
-// store id must be prev's.
+// store id must be prev's, which must be whole.
 //
 // Tasks must be in order of Index; tasks and placement belong to the assignment
 // afterwards. Errors are those of New.
 func Successor(prev *Assignment, h Header, tasks []Task, p Placement) (*Assignment, error) {
-	h.Previous, h.Horizon = 0, 0
+	h.Previous, h.Horizon, h.Part = 0, 0, ""
 	if prev != nil {
 		h.Previous, h.Horizon = prev.h.Generation, prev.h.Horizon
-		if h.Job != prev.h.Job || h.StoreID != prev.h.StoreID {
-			return nil, fmt.Errorf("assignment of job %q in store %016x cannot follow one of job %q in store %016x",
-				Clip(h.Job, maxShown), h.StoreID, prev.h.Job, prev.h.StoreID)
+		if h.Job != prev.h.Job || h.StoreID != prev.h.StoreID || prev.h.Part != "" {
+			return nil, fmt.Errorf("assignment of %v cannot follow one of %v", &h, &prev.h)
 		}
 	}
 	c := Columns{Starts: p.Starts, Offsets: p.Offsets, Owners: p.Owners}

@@ -14,12 +14,15 @@ func (a *Assignment) Checksum() uint64 { return a.sum() }
 func (a *Assignment) checksum() uint64 {
 	s := summer{buf: make([]byte, 0, 1<<11)}
 	s.d.Reset()
-	s.room(words(6) + len(a.h.Job))
+	s.room(words(7) + len(a.h.Job) + len(a.h.Part))
 	s.str(a.h.Job)
 	s.u64(a.h.StoreID)
 	s.u64(uint64(a.h.Generation))
 	s.u64(uint64(a.h.Previous))
 	s.u64(uint64(a.h.Horizon))
+	if a.h.Part != "" {
+		s.str(a.h.Part)
+	}
 	s.u64(uint64(len(a.tasks)))
 	for i := range a.tasks {
 		t := &a.tasks[i]

@@ -35,11 +35,12 @@ type Edit struct {
 	Old, New uint32
 }
 
-// Diff returns what turns base into next; both must be of one job and store.
+// Diff returns what turns base into next; both must be of one job and store, and both whole or
+// parts for one task.
 // Its size follows the number of slices that differ.
 func Diff(base, next *Assignment) (*Delta, error) {
-	if base.h.Job != next.h.Job || base.h.StoreID != next.h.StoreID {
-		return nil, fmt.Errorf("%w: job %q of store %016x against job %q of store %016x", ErrBase, base.h.Job, base.h.StoreID, next.h.Job, next.h.StoreID)
+	if base.h.Job != next.h.Job || base.h.StoreID != next.h.StoreID || base.h.Part != next.h.Part {
+		return nil, fmt.Errorf("%w: %v against %v", ErrBase, &base.h, &next.h)
 	}
 	d := &Delta{H: next.h, Base: base.h.Generation}
 	d.diffTasks(base, next)
@@ -145,23 +146,33 @@ func (d *Delta) copySlices(a *Assignment, from, to int) {
 	}
 }
 
-// tidy drops columns that say nothing. Every slice has an owner.
+// tidy drops columns that say nothing.
 func (c *Columns) tidy() {
-	if len(c.Owners) == len(c.Offsets)-1 {
-		c.Offsets = nil
-	}
+	c.tidyOffsets()
 	if !slices.ContainsFunc(c.Since, func(s uint8) bool { return s != 0 }) {
 		c.Since = nil
 	}
+}
+
+// tidyOffsets drops the offsets if each slice has one owner.
+func (c *Columns) tidyOffsets() {
+	if c.Offsets == nil || len(c.Owners) != len(c.Offsets)-1 {
+		return
+	}
+	for i, at := range c.Offsets {
+		if int(at) != i { // a part has slices without owners
+			return
+		}
+	}
+	c.Offsets = nil
 }
 
 // Apply returns the assignment that d makes of base. It returns an error that
 // matches ErrBase when d is on another assignment, and one that names what is
 // wrong when d makes none; base is untouched.
 func Apply(base *Assignment, d *Delta) (*Assignment, error) {
-	if base.h.Job != d.H.Job || base.h.StoreID != d.H.StoreID || base.h.Generation != d.Base {
-		return nil, fmt.Errorf("%w: it is on generation %d of job %q, store %016x; here is generation %d of job %q, store %016x",
-			ErrBase, d.Base, Clip(d.H.Job, maxShown), d.H.StoreID, base.h.Generation, base.h.Job, base.h.StoreID)
+	if base.h.Job != d.H.Job || base.h.StoreID != d.H.StoreID || base.h.Generation != d.Base || base.h.Part != d.H.Part {
+		return nil, fmt.Errorf("%w: it is on generation %d of %v; here is generation %d of %v", ErrBase, d.Base, &d.H, base.h.Generation, &base.h)
 	}
 	tasks, err := applyTasks(base.tasks, d)
 	if err != nil {

@@ -27,7 +27,7 @@ const (
 	headSize = 8
 	headBits = 24 // enough for MaxSlices and MaxOwnerships
 	headMask = 1<<headBits - 1
-	// shared buckets have a slice with several owners.
+	// shared buckets have a slice with several owners, or are a part's.
 	shared uint64 = 1 << 62
 	// overfull buckets have more starts than lanes: hot keys cut out into slices of their own.
 	overfull uint64 = 1 << 63
@@ -72,7 +72,7 @@ func (a *Assignment) newLine(i int, end SliceKey) (l line, last int) {
 		}
 	}
 	lo, hi := a.Replicas(i).lo, a.Replicas(last).hi
-	if int(hi-lo) > last-i+1 {
+	if int(hi-lo) > last-i+1 || a.h.Part != "" { // a part has slices without owners
 		head |= shared
 	}
 	head |= uint64(lo)<<headBits | uint64(i)

@@ -29,7 +29,7 @@ func validate(h *Header, tasks []Task, c *Columns) (names map[string]int, err er
 			return nil, &FieldError{"slice start", s.String(), "below " + KeyspaceEnd.String()}
 		}
 	}
-	return names, validateOwners(tasks, c)
+	return names, validateOwners(h, tasks, c)
 }
 
 func (h *Header) validate() error {
@@ -43,6 +43,8 @@ func (h *Header) validate() error {
 		return &FieldError{"previous", int64(h.Previous), "0 or a generation before this one"}
 	case h.Horizon < 0 || h.Horizon > h.Generation:
 		return &FieldError{"horizon", int64(h.Horizon), "0 to the generation"}
+	case h.Part != "" && !ValidToken(h.Part, MaxNameLen):
+		return &FieldError{"part", h.Part, "a task's name, or none"}
 	}
 	return nil
 }
@@ -89,8 +91,11 @@ func validateSince(h *Header, c *Columns) error {
 	return nil
 }
 
-func validateOwners(tasks []Task, c *Columns) error {
-	n := len(c.Starts)
+func validateOwners(h *Header, tasks []Task, c *Columns) error {
+	n, least := len(c.Starts), uint32(1)
+	if h.Part != "" {
+		least = 0
+	}
 	for _, o := range c.Owners {
 		if int(o) >= len(tasks) {
 			return &FieldError{"owner", o, fmt.Sprintf("a position in the table of %d tasks", len(tasks))}
@@ -111,8 +116,8 @@ func validateOwners(tasks []Task, c *Columns) error {
 	seen := make([]int32, len(tasks)) // slice number + 1 in which the task was last seen
 	for i := range n {
 		lo, hi := c.Offsets[i], c.Offsets[i+1]
-		if lo >= hi || hi > uint32(len(c.Owners)) || hi-lo > MaxReplicas {
-			return &FieldError{"replicas", int64(hi) - int64(lo), fmt.Sprintf("1 to %d in slice %s", MaxReplicas, c.Starts[i])}
+		if lo > hi || hi > uint32(len(c.Owners)) || hi-lo < least || hi-lo > MaxReplicas {
+			return &FieldError{"replicas", int64(hi) - int64(lo), fmt.Sprintf("%d to %d in slice %s", least, MaxReplicas, c.Starts[i])}
 		}
 		for _, o := range c.Owners[lo:hi] {
 			if seen[o] == int32(i+1) {

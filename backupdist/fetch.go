@@ -54,11 +54,14 @@ func (j *job) await(ctx context.Context, p *petition) state {
 	return st
 }
 
-// wanted returns the newest assignment, or the one with the number, whole, and what to call when
+// wanted returns the newest assignment, or the one with the number, or a part, and what to call when
 // it has been sent.
 func (s *Server) wanted(ctx context.Context, r *slicerv1.FetchRequest) (e *encoding, done func(), err error) {
 	if err := protocol.CheckName(r.GetJob(), r.GetGeneration()); err != nil {
 		return nil, nil, err
+	}
+	if r.GetPart() != "" && !assignment.ValidToken(r.GetPart(), assignment.MaxNameLen) {
+		return nil, nil, status.Error(codes.InvalidArgument, (&assignment.FieldError{Field: "part", Value: r.GetPart(), Allowed: "a task's name, or none"}).Error())
 	}
 	p := s.asks(ctx, assignment.Watch)
 	j, err := s.acquireFor(ctx, r.GetJob(), p)
@@ -76,7 +79,7 @@ func (s *Server) wanted(ctx context.Context, r *slicerv1.FetchRequest) (e *encod
 	case !st.Known || st.Missing:
 		return nil, nil, j.why(st.State, p)
 	case a != nil && (g == 0 || g == a.Generation()):
-		return st.update.wholly(r.GetCompressed()), func() {}, nil
+		return st.update.fetched(r), func() {}, nil
 	case g == 0:
 		return nil, nil, status.Errorf(codes.NotFound, "job %q: it has no assignment yet", j.name)
 	}
@@ -84,7 +87,7 @@ func (s *Server) wanted(ctx context.Context, r *slicerv1.FetchRequest) (e *encod
 	if err != nil {
 		return nil, nil, err
 	}
-	return o.update.wholly(r.GetCompressed()), done, nil
+	return o.update.fetched(r), done, nil
 }
 
 // olderID names a generation before the newest, by the store that has it.
@@ -152,5 +155,5 @@ func (j *job) readOlder(ctx context.Context, id olderID) (*update, error) {
 	if err != nil {
 		return nil, statusOf(home.named(err))
 	}
-	return newUpdate(nil, a, s), nil
+	return newUpdate(nil, a, assignment.NewCut(a), s), nil
 }

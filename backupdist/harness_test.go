@@ -64,6 +64,7 @@ type sub struct {
 	mu     sync.Mutex
 	silent bool
 	refuse int
+	parts  bool // it reads parts
 	a      *assignment.Assignment
 	kinds  []string
 	status *slicerv1.Status
@@ -99,7 +100,7 @@ func (s *sub) close() { s.cancel(); <-s.done }
 
 func (s *sub) run() {
 	defer close(s.done)
-	var asm wire.Assembler
+	asm := wire.Assembler{Parts: s.parts}
 	for {
 		m, err := s.stream.Recv()
 		s.mu.Lock()
@@ -138,6 +139,10 @@ func received(stream grpc.ServerStreamingClient[slicerv1.WatchResponse]) (a *ass
 func (s *sub) trailer(asm *wire.Assembler, tr *slicerv1.Trailer) {
 	kind := "delta"
 	switch {
+	case tr.Part && tr.Base == 0:
+		kind = "part"
+	case tr.Part:
+		kind = "part delta"
 	case tr.Base == 0 && tr.WholeSize != 0:
 		kind = "compressed"
 	case tr.Base == 0:

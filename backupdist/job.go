@@ -131,7 +131,7 @@ func (j *job) read(idle bool) {
 	case st.Newest == nil:
 		j.update = nil
 	case st.Newest != old.Newest:
-		j.update = newUpdate(st.Base, st.Newest, j.s)
+		j.update = newUpdate(st.Base, st.Newest, st.Parts, j.s)
 	}
 	close(j.next)
 	j.next = make(chan struct{})

@@ -28,7 +28,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		subs:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "slicer_backupdist_subscribers", Help: "Connected subscribers."}, []string{"role"}),
 		jobs:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "slicer_backupdist_jobs", Help: "Jobs that are held or asked for."}),
-		sent:      counter("updates_total", "Assignments sent to subscribers: whole, compressed (whole, too) or as a delta.", "kind"),
+		sent:      counter("updates_total", "Assignments sent to subscribers: whole, compressed (whole, too), as a delta, or the part for a task.", "kind"),
 		sentBytes: counter("update_bytes_total", "Encoded bytes of the assignments sent to subscribers.", "kind"),
 		encodes:   counter("encodes_total", "Encodings made of assignments.", "kind"),
 		reads:     counter("reads_total", "Reads of jobs from the store, by outcome.", "outcome"),

@@ -9,15 +9,20 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
 // update is a job's newest assignment, ready to be sent.
 type update struct {
 	whole, compressed, delta encoding
+
+	s   *Server
+	a   *assignment.Assignment
+	cut *assignment.Cut // of a
 }
 
-func newUpdate(base, a *assignment.Assignment, s *Server) *update {
-	u := new(update)
+func newUpdate(base, a *assignment.Assignment, cut *assignment.Cut, s *Server) *update {
+	u := &update{s: s, a: a, cut: cut}
 	u.whole.make = func() (*wire.Frame, error) { s.m.encodes.WithLabelValues("whole").Inc(); return wire.WholeFrame(a) }
 	u.compressed.make = func() (*wire.Frame, error) {
 		s.m.encodes.WithLabelValues("compressed").Inc()
@@ -34,12 +39,20 @@ func newUpdate(base, a *assignment.Assignment, s *Server) *update {
 	return u
 }
 
-// wholly is the encoding of the whole.
-func (u *update) wholly(compressed bool) *encoding {
-	if compressed {
+// fetched is the encoding that is asked for by Fetch.
+func (u *update) fetched(r *slicerv1.FetchRequest) *encoding {
+	switch {
+	case r.GetPart() != "" && u.a.NumSlices() >= assignment.PartFrom:
+		return u.s.part(nil, u.cut.Part(r.GetPart()))
+	case r.GetCompressed():
 		return &u.compressed
 	}
 	return &u.whole
+}
+
+// part is the encoding of a part, which is for one subscriber.
+func (s *Server) part(base, a *assignment.Assignment) *encoding {
+	return &encoding{make: func() (*wire.Frame, error) { s.m.encodes.WithLabelValues("part").Inc(); return wire.PartFrame(base, a) }}
 }
 
 // encoding is made, and marshalled, by the first that sends it, and shared.

@@ -160,6 +160,8 @@ func (c *client) send(j *job, ended <-chan struct{}) error {
 		case send.Newest != nil:
 			e, kind := &st.update.whole, "whole"
 			switch {
+			case send.Newest.Part() != "":
+				e, kind = c.s.part(send.Base, send.Newest), "part"
 			case send.Base != nil:
 				e, kind = &st.update.delta, "delta"
 			case send.Compressed:

@@ -26,6 +26,7 @@ type fakeSub struct {
 	mu       sync.Mutex
 	silent   bool // does not acknowledge
 	refuse   int  // how many assignments it refuses
+	parts    bool // it reads parts
 	a        *assignment.Assignment
 	got      []*slicerv1.Trailer
 	status   *slicerv1.Status
@@ -69,7 +70,7 @@ func (s *fakeSub) ack(g assignment.Generation, refusal string) {
 
 func (s *fakeSub) run() {
 	defer close(s.done)
-	var asm wire.Assembler
+	asm := wire.Assembler{Parts: s.parts}
 	for {
 		m, err := s.stream.Recv()
 		s.mu.Lock()

@@ -6,14 +6,17 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/distributor/fanout"
 	"github.com/slicer-project/slicer/distributor/internal/prepared"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// lookFor finds a generation, 0 being the newest, whole, and compressed if that is so. When it has to be waited
-// for, wait is closed when it is worth looking again; with waited it has been.
-func (j *job) lookFor(now time.Time, generation int64, compressed, waited bool) (p *prepared.Messages, wait <-chan struct{}, err error) {
+// lookFor finds what a fetch asks for. When it has to be waited for, wait is closed when it is
+// worth looking again; with waited it has been.
+func (j *job) lookFor(now time.Time, req *slicerv1.FetchRequest, waited bool) (p *prepared.Messages, wait <-chan struct{}, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	found, ok := j.stepLocked(now, fanout.Fetched{Gen: assignment.Generation(generation), Compressed: compressed, Waited: waited}).(fanout.Found)
+	found, ok := j.stepLocked(now, fanout.Fetched{
+		Gen: assignment.Generation(req.GetGeneration()), Compressed: req.GetCompressed(), Part: req.GetPart(), Waited: waited,
+	}).(fanout.Found)
 	if !ok {
 		return nil, j.changed, nil
 	}

@@ -78,9 +78,9 @@ func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
 	m.vectors.slow = gauge("subscribers_slow", "Subscribers that have not acknowledged what they were sent for 5 s.", "job")
 	m.vectors.slowest = gauge("slow_subscriber_seconds", "For how long a slow subscriber's acknowledgement has been waited for: the 16 slowest of each job.", "job", "subscriber")
 	m.vectors.unacknowledged = gauge("unacknowledged", "1 while the job's preferred assigner does not hear this Distributor, so that slicelets look for another.", "job")
-	m.vectors.sent = counter("updates_total", "Assignments sent to subscribers: whole, compressed (whole, too) or as a delta.", "job", "kind")
+	m.vectors.sent = counter("updates_total", "Assignments sent to subscribers: whole, compressed (whole, too), as a delta, or the part for a task.", "job", "kind")
 	m.vectors.sentBytes = counter("update_bytes_total", "Encoded bytes of the assignments sent to subscribers.", "job", "kind")
-	m.vectors.encodes = counter("encodes_total", "Encodings made of assignments: at most one of each generation whole, one compressed, and one for each base that a delta is sent on.", "job", "kind")
+	m.vectors.encodes = counter("encodes_total", "Encodings made of assignments: at most one of each generation whole, one compressed, and one for each base that a delta is sent on; of parts one for each slicelet.", "job", "kind")
 	m.vectors.refusals = counter("refusals_total", "Assignments that subscribers would not take.", "job")
 	m.vectors.reported = counter("reports_total", "Reports that came from slicelets.", "job")
 	m.ended = counter("streams_ended_total", "Subscribers' streams that have ended, by gRPC status.", "code")
@@ -153,7 +153,7 @@ func (m *metrics) newSeries(name string) *jobSeries {
 			s.reach[role] = series.Add[prometheus.Observer](&s.Set, m.vectors.reach, name, label)
 		}
 	}
-	for _, kind := range []string{fanout.KindWhole, fanout.KindCompressed, fanout.KindDelta} {
+	for _, kind := range []string{fanout.KindWhole, fanout.KindCompressed, fanout.KindDelta, fanout.KindPart} {
 		s.sent[kind], s.sentBytes[kind], s.encodes[kind] = counter(m.vectors.sent, kind), counter(m.vectors.sentBytes, kind), counter(m.vectors.encodes, kind)
 	}
 	for _, v := range []fanout.Verdict{fanout.VerdictAccepted, fanout.VerdictStale, fanout.VerdictForeign, fanout.VerdictMalformed} {

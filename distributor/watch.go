@@ -108,7 +108,7 @@ func (s subscriberService) Fetch(req *slicerv1.FetchRequest, stream grpc.ServerS
 }
 
 func (d *Distributor) fetch(ctx context.Context, req *slicerv1.FetchRequest, by *petition) (*prepared.Messages, error) {
-	name, g := req.GetJob(), req.GetGeneration()
+	name := req.GetJob()
 	if err := fanout.CheckFetch(req, time.Now()); err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func (d *Distributor) fetch(ctx context.Context, req *slicerv1.FetchRequest, by 
 	patient := time.NewTimer(fanout.Patience)
 	defer patient.Stop()
 	for waited := false; ; {
-		p, wait, err := j.lookFor(time.Now(), g, req.GetCompressed(), waited)
+		p, wait, err := j.lookFor(time.Now(), req, waited)
 		if p != nil || err != nil {
 			return p, err
 		}

@@ -47,6 +47,11 @@ type Config struct {
 	// a task that is restarted at the same address while all of Slicer is dead goes
 	// on with its slices, in affinity mode.
 	CacheFile string
+	// WholeAssignment: the whole is wanted however large it is, since the program asks
+	// Slicelet.Assignment for the owners of keys that are not its own, or for all tasks, or
+	// Handle.OnMove for such keys. Without it, from assignment.PartFrom slices on, a slicelet
+	// holds what it owns alone: kilobytes in place of some 30 bytes for each of the job's slices.
+	WholeAssignment bool
 	// Static, if not nil, is the job's assignment for good, in affinity mode: no server is asked,
 	// and Distributors, Backups and CacheFile are left empty. The task is that of its name in
 	// Static, which has its address if Address is empty, or else owns nothing. It is for tests

@@ -30,7 +30,7 @@ func TestConsistentMode(t *testing.T) {
 				t.Errorf("%s: Ready: %v, mode %s", m.name, err, m.s.Mode())
 			}
 		}
-		if got := a.s.Slices(); len(got) != 2 || quarters(fromTo(othersIn(nil, got, ""), othersIn(nil, got, ""))) != "01" {
+		if got := a.s.Slices(); len(got) != 2 || quarters(fromTo(othersIn(got, ""), othersIn(got, ""))) != "01" {
 			t.Errorf("a's slices are %v", got)
 		}
 		stays, goes := a.s.Handle(keyIn(0, 4)), a.s.Handle(keyIn(1, 4))

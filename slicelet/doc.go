@@ -30,6 +30,19 @@
 // goes on with its predecessor's slices. As long as the mode of the job is not
 // known the task owns nothing.
 //
+// # Large jobs
+//
+// From assignment.PartFrom slices on, a slicelet is sent the part of each assignment that its task
+// needs, kilobytes instead of some 30 bytes for each slice of the job: what it owns, with replicas
+// and since when, and for listeners from whom keys have come and to whom they go. That a key outside
+// of it is not owned is certain; whose it is, is not known. In consistent mode a belief is decided
+// from the part as from the whole: it asks of a key only whether this incarnation is its one owner,
+// in the assignment of the guard, or in both of the bridge, and a part has exactly the slices that
+// the task owns, with all their replicas, under the whole's generation and store. Where a
+// Distributor does not know what the slicelet held before (it has just started, or the store was
+// reset), listeners are not told whose keys were; and one that is told late learns to whom keys went
+// when they went. Config.WholeAssignment asks for the whole.
+//
 // # Consistent mode
 //
 // In a job in consistent mode at most one task ever believes in a key, whatever

@@ -124,7 +124,7 @@ func TestCloseEndsTheListenersContext(t *testing.T) {
 func TestListenLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := subscribertest.NewNetwork()
-		c := &cluster{t: t, net: n, server: n.Start(distributor)}
+		c := &cluster{t: t, net: n, server: startServer(n)}
 		c.server.Say(&slicerv1.Status{TakesReports: true, Mode: slicerv1.Mode_MODE_AFFINITY})
 		var err error
 		if c.s, err = New(config(n)); err != nil {

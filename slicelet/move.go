@@ -8,7 +8,8 @@ import (
 
 // OnMove calls f once the key is another task's: for a handle that was owned, when
 // AssignedContinuously has become false, and for one that was not, when an assignment has arrived
-// since then that takes the key from the task that owned it and does not give it to this one. It is
+// since then that takes the key from the task that owned it and does not give it to this one; which
+// the part of a large assignment does not tell (Config.WholeAssignment). It is
 // for what lasts long, such as a stream. f is called in another goroutine, or before OnMove returns,
 // and must not block: the next one waits for it. It is called at the latest when the slicelet
 // closes. stop lets go of it, and reports whether it has not been called and will not be.
@@ -40,7 +41,9 @@ type move struct {
 func (ms *moves) add(h Handle, f func()) (stop func() bool) {
 	m := &move{h: h, f: f}
 	if v := h.s.view.Load(); v.a != nil {
-		m.owner = v.a.Lookup(h.key).At(0)
+		if r := v.a.Lookup(h.key); r.Len() > 0 {
+			m.owner = r.At(0)
+		}
 	}
 	ms.begin(h.s, m)
 	if ms.take(m, m.movedLocked) { // what changes from here on, the goroutine sees
@@ -116,7 +119,11 @@ func (m *move) movedLocked() bool {
 	if v.a == nil {
 		return false
 	}
-	for t := range v.a.Lookup(m.h.key).All() {
+	r := v.a.Lookup(m.h.key)
+	if r.Len() == 0 {
+		return false // a part does not say whose it is
+	}
+	for t := range r.All() {
 		if t.Same(m.owner) || t.Same(m.h.s.me) {
 			return false
 		}

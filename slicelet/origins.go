@@ -13,6 +13,10 @@ type held struct {
 	by []assignment.Task
 }
 
+// maxGone is how many generations a listener may be behind in what it is told of where keys
+// have gone, of which a part has come for each.
+const maxGone = 16
+
 // trace notes what ownership goes by, and where each key that is owned has come
 // from: the other tasks that owned it in the assignment that was held before.
 func (n *view) trace(v *view, me string) {
@@ -21,13 +25,21 @@ func (n *view) trace(v *view, me string) {
 		guard, target := n.belief.Assignments()
 		n.basis = cmp.Or(target, guard, v.basis, n.a)
 	}
+	n.gone = v.gone
+	if n.a != nil && n.a != v.a && n.a.Moves().To != nil {
+		n.gone = append([]*assignment.Assignment{n.a.Moves().To}, v.gone[:min(len(v.gone), maxGone-1)]...)
+	}
 	if n.epoch == v.epoch && slices.Equal(n.runs, v.runs) {
 		n.origins = v.origins
 		return
 	}
 	arrived, _ := n.since(v)
+	// Where keys went that are back says nothing of where they go next.
+	n.gone = slices.DeleteFunc(slices.Clone(n.gone), func(to *assignment.Assignment) bool {
+		return slices.ContainsFunc(othersIn(arrived, me, to), func(h held) bool { return len(h.by) > 0 })
+	})
 	stay := without(n.runs, arrived)
-	n.origins = append(within(v.origins, stay), othersIn(v.heldBefore(n.basis), arrived, me)...)
+	n.origins = append(within(v.origins, stay), othersIn(arrived, me, n.former(v)...)...)
 	slices.SortFunc(n.origins, func(a, b held) int { return cmp.Compare(a.Start, b.Start) })
 }
 
@@ -42,6 +54,18 @@ func (v *view) heldBefore(a *assignment.Assignment) (newest *assignment.Assignme
 	return newest
 }
 
+// former is what says whose keys were before that have come since v.
+func (n *view) former(v *view) []*assignment.Assignment {
+	b := v.heldBefore(n.basis)
+	if b == nil {
+		return nil
+	}
+	if from := n.basis.Moves().From; from != nil && sameVersion(from, b) {
+		return []*assignment.Assignment{b, from}
+	}
+	return []*assignment.Assignment{b}
+}
+
 // changed returns what a listener of the task is told that knows a view before.
 func (v *view) changed(before *view, me string) Change {
 	arrived, departed := v.since(before)
@@ -50,8 +74,8 @@ func (v *view) changed(before *view, me string) Change {
 		now = v.a // by the basis the task owns the keys that it has lost
 	}
 	c := Change{
-		Arrived:  fromTo(within(v.origins, arrived), othersIn(v.basis, arrived, me)),
-		Departed: fromTo(othersIn(before.basis, departed, me), othersIn(now, departed, me)),
+		Arrived:  fromTo(within(v.origins, arrived), othersIn(arrived, me, v.basis)),
+		Departed: fromTo(othersIn(departed, me, before.basis), othersIn(departed, me, append([]*assignment.Assignment{now}, v.gone...)...)),
 	}
 	if v.basis != nil {
 		c.Generation = v.basis.Generation()
@@ -59,16 +83,26 @@ func (v *view) changed(before *view, me string) Change {
 	return c
 }
 
-// othersIn returns the owners of the slices in an assignment besides me. They are in
-// order and apart; if a is nil, no owner is known.
-func othersIn(a *assignment.Assignment, slices []assignment.Slice, me string) (out []held) {
-	if a == nil {
+// othersIn returns the owners of the slices besides me, each by the first of the assignments
+// that knows them: a part may not, and one that is nil does not. They are in order and apart.
+func othersIn(slices []assignment.Slice, me string, as ...*assignment.Assignment) (out []held) {
+	switch {
+	case len(as) == 0:
 		for _, s := range slices {
 			out = join(out, held{Slice: s})
 		}
 		return out
+	case as[0] == nil:
+		return othersIn(slices, me, as[1:]...)
 	}
+	a := as[0]
 	pieces(a.NumSlices(), a.Slice, slices, func(i, _ int, s assignment.Slice) {
+		if a.Replicas(i).Len() == 0 {
+			for _, h := range othersIn([]assignment.Slice{s}, me, as[1:]...) {
+				out = join(out, h)
+			}
+			return
+		}
 		h := held{Slice: s}
 		for t := range a.Replicas(i).All() {
 			if t.Name != me {

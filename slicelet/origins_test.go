@@ -124,7 +124,7 @@ func TestSkippedGeneration(t *testing.T) {
 		c.owned(1, "m", "o", "o", "o")
 		c.server.Stop()
 		c.owned(2, "m", "t", "t", "o")
-		c.server = c.net.Start(distributor)
+		c.server = startServer(c.net)
 		c.server.Say(&slicerv1.Status{TakesReports: true, Mode: slicerv1.Mode_MODE_AFFINITY})
 		c.owned(3, "t", "m", "t", "m")
 		for c.s.Assignment().Generation() != 3 {

@@ -79,11 +79,19 @@ func (s *Slicelet) CountAttempt(now time.Time, peer uint64, before int) {
 // overload.Attempts).
 func (s *Slicelet) Elsewhere() bool {
 	a := s.Assignment()
-	return a != nil && a.NumTasks() > 1 && !s.arrivals.attempts.many(time.Now())
+	if a == nil {
+		return false
+	}
+	others := a.NumTasks()
+	if _, named := a.Position(s.me.Name); named {
+		others--
+	}
+	return others > 0 && !s.arrivals.attempts.many(time.Now())
 }
 
 // Elsewhere is Slicelet.Elsewhere for a request with this key: besides, another task must
-// own the key, too, which is never so in consistent mode.
+// own the key, too, which is never so in consistent mode, and not known of a key that is not the
+// task's where the slicelet holds a part (Slicelet.Assignment).
 func (h Handle) Elsewhere() bool {
 	if h.s == nil || h.s.Mode() != assignment.Affinity || !h.s.Elsewhere() {
 		return false

@@ -62,7 +62,7 @@ func newRealm(t *testing.T, names ...string) *realm {
 	if r.token, err = r.w.Lead(t.Context(), "job"); err != nil {
 		t.Fatal(err)
 	}
-	r.server = r.net.Start(distributor)
+	r.server = startServer(r.net)
 	r.server.Say(&slicerv1.Status{TakesReports: true, Mode: slicerv1.Mode_MODE_CONSISTENT})
 	for _, n := range names {
 		r.members = append(r.members, r.begin(n, nil, nil))

@@ -21,7 +21,7 @@ import (
 func TestTakenName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{t: t, net: subscribertest.NewNetwork()}
-		c.server = c.net.Start(distributor)
+		c.server = startServer(c.net)
 		c.server.Refuse(status.Error(codes.AlreadyExists, `task "me" lives`))
 		var err error
 		if c.s, err = New(config(c.net)); err != nil {
@@ -131,7 +131,7 @@ func TestRestartWithSlicerDead(t *testing.T) {
 		}
 		// Slicer returns.
 		c.last = next
-		c.server = c.net.Start(distributor)
+		c.server = startServer(c.net)
 		c.server.Say(&slicerv1.Status{TakesReports: true, Mode: slicerv1.Mode_MODE_AFFINITY})
 		for c.server.Streams() == 0 {
 			<-c.server.Changed()

@@ -85,7 +85,7 @@ func New(cfg Config) (*Slicelet, error) {
 	s.recorder = newRecorder(s.meter, s.arrivals.control, processCPU, time.Now())
 	sub, err := subscriber.New(subscriber.Config{
 		Job: cfg.Job, Role: subscriber.Slicelet, ClientID: fmt.Sprintf("%.80s-%016x", cfg.Task, s.me.Incarnation),
-		Zone: cfg.Zone, Task: s.me, First: firstReport(s.me.State), Distributors: cfg.Distributors, Backups: cfg.Backups, CacheFile: cfg.CacheFile, Static: cfg.Static,
+		Zone: cfg.Zone, Task: s.me, Parts: cfg.Static == nil && !cfg.WholeAssignment, First: firstReport(s.me.State), Distributors: cfg.Distributors, Backups: cfg.Backups, CacheFile: cfg.CacheFile, Static: cfg.Static,
 		Logger: log, DialOptions: cfg.DialOptions, Tracer: cfg.Tracer, Observe: s.observe,
 	})
 	if err != nil {
@@ -124,6 +124,9 @@ func (s *Slicelet) lookLocked() {
 	v := before.next(s.newest, s.belief, s.me)
 	if v == before {
 		return
+	}
+	if s.listeners.allLocked(func(told *view) bool { return told == before }) {
+		v.gone = v.gone[:min(len(v.gone), 2)] // in consistent mode keys go after the next part has come
 	}
 	s.view.Store(v)
 	s.recorder.follow(v, time.Now())
@@ -198,7 +201,9 @@ func (s *Slicelet) Slices() []assignment.Slice {
 	return out
 }
 
-// Assignment is the newest that has arrived, nil if none yet.
+// Assignment is the newest that has arrived, nil if none yet. Of a large job it is the part for
+// this task (assignment.Cut), which does not know who owns keys that are not the task's, unless
+// Config.WholeAssignment is set.
 func (s *Slicelet) Assignment() *assignment.Assignment { return s.sub.State().Assignment }
 
 // Mode is the job's: what ownership means here. As long as the control plane has not said,

@@ -49,7 +49,7 @@ func config(n *subscribertest.Network) Config {
 func newCluster(t *testing.T, change func(*Config)) *cluster {
 	t.Helper()
 	c := &cluster{t: t, net: subscribertest.NewNetwork()}
-	c.server = c.net.Start(distributor)
+	c.server = startServer(c.net)
 	c.server.Say(&slicerv1.Status{TakesReports: true, Mode: slicerv1.Mode_MODE_AFFINITY, ReportIntervalMs: 1000})
 	cfg := config(c.net)
 	if change != nil {

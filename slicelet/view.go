@@ -30,6 +30,9 @@ type view struct {
 	basis *assignment.Assignment
 	// origins are the keys that are owned, and the other tasks that owned them before.
 	origins []held
+	// gone are what parts have said of keys that were lost (assignment.Moves.To), newest first,
+	// as far as a listener may not have been told of them: a later part does not have them.
+	gone []*assignment.Assignment
 
 	// metered is what load is counted by: the task's slices in a. It is own itself
 	// when they are the same, and always in affinity mode.
@@ -78,6 +81,8 @@ func (v *view) next(s *subscriber.State, b *lease.Belief, me assignment.Task) *v
 		return n
 	}
 	switch {
+	case n.mine && v.mine && !v.leased && n.a.Part() != v.a.Part() && sameVersion(v.a, n.a):
+		n.runs = advance(v.runs, v.a.Generation(), true, n.a, n.pos) // the whole in place of a part, or a part of it
 	case n.mine && v.mine && !v.leased && v.a.StoreID() == n.a.StoreID() && v.a.Generation() < n.a.Generation():
 		held := v.a.Generation()
 		n.runs = advance(v.runs, held, n.a.Previous() == held, n.a, n.pos)
@@ -95,6 +100,10 @@ func (v *view) next(s *subscriber.State, b *lease.Belief, me assignment.Task) *v
 	n.tokens()
 	n.trace(v, me.Name)
 	return n
+}
+
+func sameVersion(a, b *assignment.Assignment) bool {
+	return a.StoreID() == b.StoreID() && a.Generation() == b.Generation()
 }
 
 // generation is the newest assignment's, 0 if there is none.

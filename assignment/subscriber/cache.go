@@ -128,7 +128,7 @@ func decodeCache(b []byte, job string) (*cacheEntry, error) {
 			return bad("%w", err)
 		}
 	}
-	a, err := wire.DecodeAssignment(data)
+	a, err := wire.DecodeWholeOrPart(data)
 	if err != nil {
 		return bad("%w", err)
 	}

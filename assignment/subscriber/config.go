@@ -28,6 +28,9 @@ type Config struct {
 	Zone string
 	// Task identifies the slicelet; only for slicelets. Index and State are not used.
 	Task assignment.Task
+	// Parts: the part for Task will do in place of a large assignment (assignment.Cut); only for
+	// slicelets.
+	Parts bool
 	// First is a slicelet's first report, so that even the first hello has one; may
 	// be nil.
 	First *slicerv1.Report
@@ -84,6 +87,9 @@ func (c *Config) Validate() error {
 		return &assignment.FieldError{Field: "static", Value: "set", Allowed: "only without distributors, backups and cache file"}
 	case c.Static == nil && len(c.Distributors)+len(c.Backups) == 0:
 		return &assignment.FieldError{Field: "distributors", Value: 0, Allowed: "at least one address of a Distributor or a Backup Distributor"}
+	}
+	if c.Parts && c.Role != Slicelet {
+		return &assignment.FieldError{Field: "parts", Value: c.Parts, Allowed: "only for slicelets"}
 	}
 	if c.Role == Slicelet {
 		if err := c.Task.Validate(); err != nil {

@@ -128,12 +128,16 @@ func (f *fetch) ask(ctx context.Context, addr string) (*assignment.Assignment, e
 		return nil, err
 	}
 	defer conn.Close()
-	stream, err := slicerv1.NewSubscriberServiceClient(conn).Fetch(ctx,
-		&slicerv1.FetchRequest{Job: f.s.cfg.Job, Generation: int64(f.generation), Compressed: true})
+	cfg := &f.s.cfg
+	req := &slicerv1.FetchRequest{Job: cfg.Job, Generation: int64(f.generation), Compressed: true}
+	if cfg.Parts {
+		req.Part = cfg.Task.Name
+	}
+	stream, err := slicerv1.NewSubscriberServiceClient(conn).Fetch(ctx, req)
 	if err != nil {
 		return nil, protocol.Explain(err)
 	}
-	var asm wire.Assembler
+	asm := wire.Assembler{Parts: cfg.Parts}
 	for {
 		m, err := stream.Recv()
 		switch {
@@ -146,8 +150,10 @@ func (f *fetch) ask(ctx context.Context, addr string) (*assignment.Assignment, e
 		case err != nil:
 			return nil, err
 		case a == nil:
-		case a.Job() != f.s.cfg.Job || a.Generation() != f.generation:
-			return nil, fmt.Errorf("it sent generation %d of job %q", a.Generation(), a.Job())
+		case a.Job() != cfg.Job || a.Generation() != f.generation || !cfg.reads(a):
+			return nil, fmt.Errorf("it sent generation %d of job %q, part %q", a.Generation(), a.Job(), a.Part())
+		case cfg.Parts && a.Part() == "" && a.NumSlices() >= assignment.PartFrom:
+			return assignment.NewCut(a).Part(cfg.Task.Name), nil // it knows no parts
 		default:
 			return a, nil
 		}

@@ -148,8 +148,8 @@ type outgoing struct {
 	made time.Time // of the report in it
 }
 
-func newLink(id protocol.Link, cancel context.CancelFunc) *link {
-	return &link{id: id, cancel: cancel, out: outbox{wake: make(chan struct{}, 1)}}
+func newLink(id protocol.Link, cancel context.CancelFunc, parts bool) *link {
+	return &link{id: id, cancel: cancel, asm: wire.Assembler{Parts: parts}, out: outbox{wake: make(chan struct{}, 1)}}
 }
 
 // put never blocks.

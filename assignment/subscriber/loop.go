@@ -153,7 +153,7 @@ func (l *loop) carryOutLocked(actions []protocol.Action) {
 
 func (l *loop) dialLocked(a protocol.Action) {
 	ctx, cancel := context.WithCancel(l.ctx)
-	k := newLink(a.Link, cancel)
+	k := newLink(a.Link, cancel, l.s.cfg.Parts)
 	ctx, k.setUp = trace.Start(ctx, l.s.cfg.Tracer, "slicer.connect", slog.String("job", l.s.cfg.Job), slog.String("server", a.Addr))
 	if via := l.links[a.Via]; via != nil {
 		k.conn = via.conn.join()

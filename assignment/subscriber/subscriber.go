@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/subscriber/protocol"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -65,6 +66,10 @@ func New(cfg Config) (*Subscriber, error) {
 		if cached, err = readCache(cfg.CacheFile, cfg.Job); err != nil {
 			s.log.Warn("cache file ignored", "path", cfg.CacheFile, "error", err)
 		}
+		if cached != nil && !cfg.reads(cached.assignment) {
+			s.log.Info("cache file ignored: it has the part for a task", "path", cfg.CacheFile, "task", cached.assignment.Part())
+			cached = nil
+		}
 	}
 	s.loop = newLoop(s, newCore(&s.cfg, cached))
 	s.loop.start()
@@ -85,12 +90,17 @@ func (s *Subscriber) startStatic() {
 	}
 }
 
+// reads reports whether an assignment is whole, or the part that will do.
+func (c *Config) reads(a *assignment.Assignment) bool {
+	return a.Part() == "" || c.Parts && a.Part() == c.Task.Name
+}
+
 // newCore begins with what the cache file had, nil for nothing.
 func newCore(cfg *Config, cached *cacheEntry) *protocol.Core {
 	client := clientHash(cfg.ClientID)
 	p := protocol.Config{
 		Job: cfg.Job, Role: cfg.Role, ClientID: cfg.ClientID, Zone: cfg.Zone, Task: cfg.Task, First: cfg.First,
-		ClientIndex: cfg.ClientIndex,
+		ClientIndex: cfg.ClientIndex, Parts: cfg.Parts,
 		// Subscribers that share a name, against the rules, must not wait in step.
 		Seed: rand.Uint64(),
 	}

@@ -8,14 +8,14 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// EncodeAssignment returns the bytes of a whole assignment.
+// EncodeAssignment returns the bytes of an assignment, which may be a part.
 func EncodeAssignment(a *assignment.Assignment) ([]byte, error) {
 	h := a.Header()
 	m := &slicerv1.Assignment{
 		Job: h.Job, StoreId: h.StoreID, Generation: int64(h.Generation),
 		Previous: int64(h.Previous), Horizon: int64(h.Horizon),
 		Tasks:  make([]*slicerv1.Task, a.NumTasks()),
-		Slices: columnsToProto(a.Columns(), h.Generation),
+		Slices: columnsToProto(a.Columns(), h.Generation), Part: h.Part,
 	}
 	for i, t := range a.Tasks() {
 		m.Tasks[i] = TaskToProto(t)
@@ -23,8 +23,17 @@ func EncodeAssignment(a *assignment.Assignment) ([]byte, error) {
 	return deterministic.Marshal(m)
 }
 
-// DecodeAssignment reads and validates what EncodeAssignment wrote.
+// DecodeAssignment reads and validates what EncodeAssignment wrote of a whole assignment.
 func DecodeAssignment(data []byte) (*assignment.Assignment, error) {
+	a, err := DecodeWholeOrPart(data)
+	if err == nil && a.Part() != "" {
+		return nil, malformed("assignment", &assignment.FieldError{Field: "part", Value: a.Part(), Allowed: "none: the whole is asked for"})
+	}
+	return a, err
+}
+
+// DecodeWholeOrPart reads and validates what EncodeAssignment wrote.
+func DecodeWholeOrPart(data []byte) (*assignment.Assignment, error) {
 	var m slicerv1.Assignment
 	if err := unmarshal("assignment", data, &m); err != nil {
 		return nil, err
@@ -35,7 +44,7 @@ func DecodeAssignment(data []byte) (*assignment.Assignment, error) {
 	}
 	h := assignment.Header{
 		Job: m.Job, StoreID: m.StoreId, Generation: assignment.Generation(m.Generation),
-		Previous: assignment.Generation(m.Previous), Horizon: assignment.Generation(m.Horizon),
+		Previous: assignment.Generation(m.Previous), Horizon: assignment.Generation(m.Horizon), Part: m.Part,
 	}
 	c, err := columnsFromProto(m.Slices, h.Generation)
 	if err != nil {
@@ -54,7 +63,7 @@ func EncodeDelta(d *assignment.Delta) ([]byte, error) {
 		Job: d.H.Job, StoreId: d.H.StoreID, Base: int64(d.Base), Generation: int64(d.H.Generation),
 		Previous: int64(d.H.Previous), Horizon: int64(d.H.Horizon),
 		PutTasks: make([]*slicerv1.Task, len(d.Put)), DropTasks: d.Drop,
-		Slices: columnsToProto(d.Slices, d.H.Generation),
+		Slices: columnsToProto(d.Slices, d.H.Generation), Part: d.H.Part,
 	}
 	for i, t := range d.Put {
 		m.PutTasks[i] = TaskToProto(t)
@@ -75,7 +84,7 @@ func DecodeDelta(data []byte) (*assignment.Delta, error) {
 	d := &assignment.Delta{
 		H: assignment.Header{
 			Job: m.Job, StoreID: m.StoreId, Generation: assignment.Generation(m.Generation),
-			Previous: assignment.Generation(m.Previous), Horizon: assignment.Generation(m.Horizon),
+			Previous: assignment.Generation(m.Previous), Horizon: assignment.Generation(m.Horizon), Part: m.Part,
 		},
 		Base: assignment.Generation(m.Base), Drop: m.DropTasks,
 	}

@@ -98,7 +98,9 @@ func newFrame(data []byte, base assignment.Generation, a *assignment.Assignment)
 // Assembler puts one stream's chunks together. The zero value is ready; it is
 // not safe for concurrent use.
 type Assembler struct {
-	data []byte
+	// Parts: what comes may be a part. Otherwise parts are malformed.
+	Parts bool
+	data  []byte
 }
 
 // Add takes the next chunk. It copies the data.
@@ -137,6 +139,9 @@ func (s *Assembler) Finish(t *slicerv1.Trailer, base *assignment.Assignment) (*a
 	if uint64(len(data)) != t.GetSize() {
 		return nil, malformed("assignment", fmt.Errorf("%d bytes in chunks, the trailer says %d", len(data), t.GetSize()))
 	}
+	if t.GetPart() && !s.Parts {
+		return nil, malformed("assignment", errors.New("it is a part, where the whole is asked for"))
+	}
 	a, err := decodeFrame(t, data, base)
 	if err != nil {
 		return nil, err
@@ -150,6 +155,8 @@ func (s *Assembler) Finish(t *slicerv1.Trailer, base *assignment.Assignment) (*a
 
 func decodeFrame(t *slicerv1.Trailer, data []byte, base *assignment.Assignment) (*assignment.Assignment, error) {
 	switch {
+	case t.GetPart():
+		return decodePart(t, data, base)
 	case t.GetBase() == 0 && t.GetWholeSize() != 0:
 		var err error
 		if data, err = Inflate(data, t.GetWholeSize()); err != nil {
@@ -161,6 +168,10 @@ func decodeFrame(t *slicerv1.Trailer, data []byte, base *assignment.Assignment) 
 	case t.GetWholeSize() != 0:
 		return nil, malformed("delta", fmt.Errorf("the trailer says that it becomes a whole of %d bytes; a delta is never compressed", t.GetWholeSize()))
 	}
+	return decodeDelta(t, data, base)
+}
+
+func decodeDelta(t *slicerv1.Trailer, data []byte, base *assignment.Assignment) (*assignment.Assignment, error) {
 	d, err := DecodeDelta(data)
 	if err != nil {
 		return nil, err

@@ -27,6 +27,8 @@ type State struct {
 	// Newest is nil while there is no assignment. Base is what deltas to it are based on,
 	// nil if there are none.
 	Newest, Base *assignment.Assignment
+	// Parts and BaseParts are theirs.
+	Parts, BaseParts *assignment.Cut
 }
 
 // Reading is what the reading of a job came to.
@@ -92,11 +94,11 @@ func (j *Job) merge(r Reading) (State, error) {
 	switch old, a := j.state.Newest, r.Assignment; {
 	case a == nil:
 	case !a.Newer(old):
-		next.Newest, next.Base = old, j.state.Base
+		next.Newest, next.Base, next.Parts, next.BaseParts = old, j.state.Base, j.state.Parts, j.state.BaseParts
 	case old != nil && old.StoreID() == a.StoreID():
-		next.Newest, next.Base = a, old
+		next.Newest, next.Base, next.Parts, next.BaseParts = a, old, assignment.NewCut(a), j.state.Parts
 	default:
-		next.Newest = a
+		next.Newest, next.Parts = a, assignment.NewCut(a)
 	}
 	return next, nil
 }

@@ -32,6 +32,10 @@ type Subscriber struct {
 	repeatAt time.Time // when the status is said again
 
 	compressed bool // it reads compressed wholes
+	// part is the task for which it reads parts, "" for none, and onBase whether what is in
+	// flight is a delta.
+	part   string
+	onBase bool
 }
 
 // held is what a subscriber has.
@@ -43,7 +47,7 @@ type held struct {
 func heldOf(a *assignment.Assignment) held { return held{a.Generation(), a.StoreID(), a.Checksum()} }
 
 // Send is what to send: a status, or an assignment whole, or as a delta on Base; nothing
-// if all are nil; a whole one may be Compressed. Hopeless says that the stream is to end instead: State says why.
+// if all are nil; a whole one may be Compressed. Both may be parts. Hopeless says that the stream is to end instead: State says why.
 type Send struct {
 	Status       *slicerv1.Status
 	Newest, Base *assignment.Assignment
@@ -59,9 +63,13 @@ func NewSubscriber(now time.Time, h *slicerv1.Hello) (*Subscriber, error) {
 	if RoleName(h.GetRole()) == "" {
 		return nil, invalid(&assignment.FieldError{Field: "role", Value: int32(h.GetRole()), Allowed: "1 (clerk), 2 (slicelet) or 3 (observer)"})
 	}
+	part := ""
+	if name := h.GetTask().GetName(); h.GetParts() && h.GetRole() == slicerv1.Role_ROLE_SLICELET && assignment.ValidToken(name, assignment.MaxNameLen) {
+		part = name
+	}
 	return &Subscriber{
 		held:     held{assignment.Generation(h.GetGeneration()), h.GetStoreId(), h.GetChecksum()},
-		waitTill: now.Add(Patience), repeatAt: now.Add(repeatEvery), compressed: h.GetCompressed(),
+		waitTill: now.Add(Patience), repeatAt: now.Add(repeatEvery), compressed: h.GetCompressed(), part: part,
 	}, nil
 }
 
@@ -90,6 +98,9 @@ func (s *Subscriber) Ack(a *slicerv1.Ack) {
 	switch {
 	case a.GetRefusal() != "":
 		s.refusals++
+		if !s.onBase {
+			s.part = "" // should that be why
+		}
 		s.flight, s.held.sum = held{}, 0 // the whole comes next
 		s.compressed = false             // should that be why
 	case g == s.flight.gen:
@@ -128,14 +139,27 @@ func (s *Subscriber) next(st State, send *Send) {
 	if s.newest != st.Newest {
 		s.newest, s.refusals = st.Newest, 0
 	}
-	newest := heldOf(st.Newest)
+	a, base := st.Newest, st.Base
+	if s.part != "" && a.NumSlices() >= assignment.PartFrom {
+		a, base = s.partOf(st)
+	}
+	newest := heldOf(a)
 	if s.flight.gen != 0 || s.held == newest || s.held.store == newest.store && s.held.gen > newest.gen || s.refusals >= maxRefusals {
 		return
 	}
-	s.flight, send.Newest, send.Compressed = newest, st.Newest, s.compressed
-	if st.Base != nil && s.held == heldOf(st.Base) {
-		send.Base, send.Compressed = st.Base, false
+	s.flight, send.Newest, send.Compressed = newest, a, s.compressed
+	if s.onBase = base != nil && s.held == heldOf(base); s.onBase {
+		send.Base, send.Compressed = base, false
 	}
+}
+
+// partOf is the subscriber's part of the newest, and of the base if that may be what it holds.
+func (s *Subscriber) partOf(st State) (part, base *assignment.Assignment) {
+	part = st.Parts.Part(s.part)
+	if b := st.Base; b != nil && s.held.gen == b.Generation() && s.held.store == b.StoreID() {
+		part, base = part.WithMoves(st.Parts.MovesSince(st.BaseParts, s.part)), st.BaseParts.Part(s.part)
+	}
+	return part, base
 }
 
 // Wake is when Next is to be called at the latest.

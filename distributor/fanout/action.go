@@ -102,6 +102,7 @@ const (
 	KindWhole      = "whole"
 	KindCompressed = "compressed" // whole, too
 	KindDelta      = "delta"
+	KindPart       = "part" // whole or as a delta
 )
 
 func (Timer) action()         {}

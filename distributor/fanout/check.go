@@ -75,6 +75,7 @@ func CheckHello(m *slicerv1.WatchRequest, now time.Time) (Hello, error) {
 		// The index is the control plane's to give.
 		task.Index = 0
 		in.Task, in.Report, in.Name = wire.TaskToProto(task), h.GetReport(), "slicelet "+task.Name
+		in.Parts = h.GetParts()
 	default:
 		return Hello{}, Invalid("hello", &assignment.FieldError{Field: "role", Value: int32(in.Role), Allowed: "1 (clerk), 2 (slicelet) or 3 (observer)"})
 	}
@@ -143,6 +144,9 @@ func CheckFetch(req *slicerv1.FetchRequest, now time.Time) error {
 	err := assignment.ValidateJobName(req.GetJob())
 	if err == nil {
 		err = CheckGeneration(assignment.Generation(req.GetGeneration()), now)
+	}
+	if p := req.GetPart(); err == nil && p != "" && !assignment.ValidToken(p, assignment.MaxNameLen) {
+		err = &assignment.FieldError{Field: "part", Value: p, Allowed: "a task's name, or none"}
 	}
 	if err != nil {
 		return Invalid("fetch", err)

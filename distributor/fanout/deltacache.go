@@ -31,6 +31,15 @@ type item struct {
 	wholes  [2]*prepared.Messages // as it is, and compressed
 	// deltas lead from the base of that generation to a; only the newest has any.
 	deltas map[assignment.Generation]*prepared.Messages
+	cut    *assignment.Cut // nil until a part is asked for
+}
+
+// parts are those of the assignment.
+func (it *item) parts() *assignment.Cut {
+	if it.cut == nil {
+		it.cut = assignment.NewCut(it.a)
+	}
+	return it.cut
 }
 
 // newest is nil when there is none.

@@ -23,6 +23,8 @@
 //     from. bases asks the assigner for an older one that many subscribers still hold.
 //   - progress is one subscriber's place: what it holds and what is on its way to it. It
 //     decides between the whole assignment, a delta and nothing, one at a time.
+//   - parts.go: of a large job slicelets are sent the part for their task, which is encoded for
+//     each alone and costs what is in it, after one pass over the slices of each generation.
 //   - statusPublisher holds what subscribers are told beside assignments, and when it is
 //     repeated. rebalancer decides how many connections to move to other Distributors.
 //

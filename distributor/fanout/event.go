@@ -116,12 +116,13 @@ type (
 	HeldElsewhere struct{ Held Version }
 	// Left says that a subscriber's stream, or an auto-sharding client's, has ended.
 	Left struct{ ID uint64 }
-	// Fetched asks for one generation, whole and maybe Compressed; 0 is the newest. Found is the answer;
-	// without one it is to be asked again after a Changed, and with Waited when that has
-	// taken too long.
+	// Fetched asks for one generation, whole and maybe Compressed, or if it is large the part
+	// for a task, if that is named; 0 is the newest. Found is the answer; without one it is to
+	// be asked again after a Changed, and with Waited when that has taken too long.
 	Fetched struct {
 		Gen        assignment.Generation
 		Compressed bool
+		Part       string
 		Waited     bool
 	}
 )

@@ -14,6 +14,7 @@ type Hello struct {
 	Client   string           // clerks only: the client id
 	Index    int              // and the index that it holds, -1 if none
 
-	// Compressed: it reads compressed wholes.
-	Compressed bool
+	// Compressed: it reads compressed wholes. Parts: it reads the part for its task, slicelets
+	// only.
+	Compressed, Parts bool
 }

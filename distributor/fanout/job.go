@@ -36,7 +36,7 @@ type Config struct {
 	// SecondTier: assignments come from Distributors of the first tier.
 	SecondTier bool
 	// Encode makes the messages that lead from a base, nil for none, to an assignment, which
-	// without a base may be compressed. nil is prepared.Encoder.
+	// without a base may be compressed; both may be parts. nil is prepared.Encoder.
 	Encode func(base, a *assignment.Assignment, compressed bool) *prepared.Messages
 	// Estimates returns the load of tasks that report none, nil if nothing is known. What
 	// it returns may return nil, too. It may be nil.
@@ -351,6 +351,10 @@ func (j *Job) fetch(now time.Time, e Fetched) {
 		return
 	default:
 		j.do(Found{Err: j.up.unavailable()})
+		return
+	}
+	if it := j.cache.item(g); e.Part != "" && it.a.NumSlices() >= assignment.PartFrom {
+		j.do(Found{Messages: j.cfg.Encode(nil, it.parts().Part(e.Part), false)})
 		return
 	}
 	j.do(Found{Messages: j.cache.whole(g, e.Compressed)})

@@ -44,7 +44,7 @@ func (d *downward) next(s *subscriber) step {
 	if newest == nil {
 		return s.progress.next(Version{}, 0, d.home)
 	}
-	return s.progress.next(versionOf(newest), newest.Checksum(), d.home)
+	return s.progress.next(versionOf(newest), d.sumFor(s), d.home)
 }
 
 // send answers what is to be sent to a subscriber next: nothing if it lacks nothing, or
@@ -65,15 +65,19 @@ func (d *downward) send(now time.Time, id uint64, target Session) {
 		d.do(Send{id, d.quotasFor(s), ""})
 		return
 	}
-	newest := d.cache.newest()
-	switch d.next(s) {
+	newest, next := d.cache.newest(), d.next(s)
+	if (next == stepDelta || next == stepWhole) && d.takesPart(s) {
+		d.sendPart(now, s, next, target)
+		return
+	}
+	switch next {
 	case stepDelta:
 		if p := d.cache.delta(s.progress.held.Gen, s.progress.sum); p != nil {
 			d.cfg.Limiter.Release(now, id)
 			d.dispatch(now, s, p, KindDelta)
 			return
 		}
-		if d.awaitBase(now, s, target) {
+		if d.awaitBase(now, s, s.progress.sum, target) {
 			d.rest(s) // it is woken when the base comes, or does not
 			return
 		}
@@ -113,7 +117,13 @@ func (d *downward) rest(s *subscriber) {
 
 func (d *downward) dispatch(now time.Time, s *subscriber, p *prepared.Messages, kind string) {
 	newest := d.cache.newest()
+	s.part = sentPart{}
 	s.progress.sent(versionOf(newest), newest.Checksum(), kind != KindDelta)
+	d.depart(now, s, p, kind)
+}
+
+// depart sends an assignment that the progress counts as sent.
+func (d *downward) depart(now time.Time, s *subscriber, p *prepared.Messages, kind string) {
 	s.flightAt = now
 	d.do(Served{s.id}) // what reads slowly does not hold up those that are to be set up
 	d.do(Send{s.id, p, kind})
@@ -173,13 +183,13 @@ func (d *downward) publish(now time.Time) (next time.Time) {
 }
 
 // awaitBase reports whether a subscriber had better wait for the base that it holds.
-func (d *downward) awaitBase(now time.Time, s *subscriber, target Session) bool {
+func (d *downward) awaitBase(now time.Time, s *subscriber, sum uint64, target Session) bool {
 	p := &s.progress
 	if target == 0 || d.cache.find(p.held.Gen) != nil {
 		return false
 	}
 	n := d.conv.holding(p.held)
-	wait, news := d.bases.wait(now, p.held, p.sum, n)
+	wait, news := d.bases.wait(now, p.held, sum, n)
 	if news {
 		d.say(slog.LevelInfo, "subscribers hold an assignment that is not held here, asking for it", "generation", p.held.Gen, "subscribers", n)
 		d.do(Notify{target})

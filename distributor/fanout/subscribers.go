@@ -32,6 +32,7 @@ type subscriber struct {
 	client     *client   // nil if it is not a clerk that says which
 	quotas     quotasDue // a slicelet's
 	index      int       // a clerk's, as far as it knows, -1 if none
+	part       sentPart  // zero if it was sent none, or a whole after that
 }
 
 // owesIndex reports whether a clerk has an index that it does not know of.
@@ -127,7 +128,7 @@ func (j *Job) admit(now time.Time) error {
 // that is not what is held here.
 func (j *Job) heldBy(s *subscriber) Version {
 	held := s.progress.held
-	if a := j.cache.find(held.Gen); a != nil && a.StoreID() == held.Store && a.Checksum() != s.progress.sum {
+	if it := j.cache.item(held.Gen); it != nil && it.a.StoreID() == held.Store && it.a.Checksum() != s.progress.sum && !s.holdsPart(it) {
 		return Version{}
 	}
 	return held
@@ -275,6 +276,7 @@ func (j *Job) ack(now time.Time, e Acked) {
 	if e.Refusal != "" {
 		j.complain(now, s.key, "assignment refused by a subscriber", "subscriber", s.in.Name, "generation", e.Gen, "reason", assignment.Clip(e.Refusal, maxText))
 		j.cfg.Observer.Refused()
+		s.in.Parts = s.in.Parts && !s.progress.flightWhole
 		s.progress.declined()
 		s.in.Compressed = false // should that be why
 	} else {

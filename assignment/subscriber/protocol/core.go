@@ -47,6 +47,7 @@ type Config struct {
 	Role                  Role
 	Task                  assignment.Task  // a slicelet's
 	First                 *slicerv1.Report // a slicelet's; may be nil
+	Parts                 bool             // a slicelet's: the part for Task will do
 	ClientIndex           *uint32          // that a clerk has by itself; nil: it is given one
 	Distributors, Backups []string
 	Near                  []string // those of both that are in the subscriber's zone
@@ -345,7 +346,7 @@ func (c *Core) hello() *slicerv1.WatchRequest {
 	}
 	if c.cfg.Role == Slicelet {
 		h.Task, h.Report = wire.TaskToProto(c.cfg.Task), c.report.Report
-		h.Task.Index = 0
+		h.Task.Index, h.Parts = 0, c.cfg.Parts
 		if h.Report != nil {
 			h.Task.State = h.Report.State
 		}

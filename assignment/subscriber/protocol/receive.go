@@ -52,6 +52,9 @@ func (c *Core) offered(l *connector, a *assignment.Assignment, whole bool, err e
 	if err == nil && a.Job() != c.cfg.Job {
 		err = fmt.Errorf("assignment of job %q", a.Job())
 	}
+	if err == nil && a.Part() != "" && (!c.cfg.Parts || a.Part() != c.cfg.Task.Name) {
+		err = fmt.Errorf("part for task %q", a.Part())
+	}
 	if err != nil {
 		c.refuse(l, err, now)
 		return

@@ -31,6 +31,7 @@ type Server struct {
 	refusal error
 	silent  bool
 	fetches int
+	parts   bool
 	forged  []*slicerv1.WatchResponse
 	streams map[*Stream]bool
 	heard   []*slicerv1.WatchRequest
@@ -80,6 +81,10 @@ func (s *Server) Put(a *assignment.Assignment) {
 // Say makes a status the newest and sends it to all subscribers. Nil is none: then
 // streams begin with the assignment.
 func (s *Server) Say(m *slicerv1.Status) { s.update(func() { s.status = m }) }
+
+// SendParts makes the server send parts, of however few slices, to those that come from now on
+// and read them.
+func (s *Server) SendParts() { s.update(func() { s.parts = true }) }
 
 // Refuse ends all streams, and those to come, with an error; nil ends that.
 func (s *Server) Refuse(err error) { s.update(func() { s.refusal = err }) }
@@ -139,7 +144,8 @@ type Stream struct {
 	whole  bool                   // asked for
 	closed bool
 
-	compressed bool // it reads compressed wholes
+	compressed bool   // it reads compressed wholes
+	part       string // the task whose part it is sent, "" for the whole
 }
 
 func (st *Stream) notify() {
@@ -211,11 +217,14 @@ func (s *Server) Fetch(r *slicerv1.FetchRequest, stream grpc.ServerStreamingServ
 	}
 	if send == nil {
 		frame, err := wire.WholeFrame(a)
+		switch {
+		case err == nil && s.parts && r.GetPart() != "":
+			frame, err = wire.PartFrame(nil, assignment.NewCut(a).Part(r.GetPart()))
+		case err == nil && r.GetCompressed():
+			frame = frame.Compressed()
+		}
 		if err != nil {
 			return err
-		}
-		if r.GetCompressed() {
-			frame = frame.Compressed()
 		}
 		send = Messages(frame)
 	}
@@ -240,6 +249,9 @@ func (s *Server) enter(st *Stream, hello *slicerv1.WatchRequest) {
 	s.streams[st] = true
 	h := hello.GetHello()
 	st.held, st.store, st.compressed = assignment.Generation(h.GetGeneration()), h.GetStoreId(), h.GetCompressed()
+	if s.parts && h.GetParts() {
+		st.part = h.GetTask().GetName()
+	}
 	s.heardLocked(hello)
 }
 
@@ -305,11 +317,29 @@ func (s *Server) todo(st *Stream) (msgs []*slicerv1.WatchResponse, over bool, er
 	if base := s.before[st.held]; base != nil && !st.whole && base.StoreID() == a.StoreID() {
 		frame, err = wire.DeltaFrame(base, a)
 	}
+	if st.part != "" {
+		frame, err = s.partFrame(st, a)
+	}
 	if err != nil {
 		return nil, true, err
 	}
 	st.flight, st.whole, st.store = a, false, a.StoreID()
 	return append(msgs, Messages(frame)...), false, nil
+}
+
+// partFrame is what brings a stream to the part of an assignment.
+func (s *Server) partFrame(st *Stream, a *assignment.Assignment) (*wire.Frame, error) {
+	cut := assignment.NewCut(a)
+	part, base := cut.Part(st.part), s.before[st.held]
+	if base == nil || base.StoreID() != a.StoreID() {
+		return wire.PartFrame(nil, part)
+	}
+	on := assignment.NewCut(base)
+	part = part.WithMoves(cut.MovesSince(on, st.part))
+	if st.whole {
+		return wire.PartFrame(nil, part)
+	}
+	return wire.PartFrame(on.Part(st.part), part)
 }
 
 // Messages are a frame as it is sent.

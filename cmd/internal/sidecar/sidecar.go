@@ -145,6 +145,7 @@ func New(cfg Config) (*Sidecar, error) {
 func (s *Sidecar) begin() (*life, error) {
 	cfg := s.cfg.Slicelet
 	cfg.Starting = true
+	cfg.WholeAssignment = true // requests are forwarded to the owners of their keys
 	sl, err := slicelet.New(cfg)
 	if err != nil {
 		return nil, err

@@ -10,14 +10,18 @@ import (
 )
 
 // Encoder returns what makes the messages that bring a subscriber from a base to an
-// assignment, or to a whole one if the base is nil, which may be compressed. They are encoded once, by the first
+// assignment, or to a whole one if the base is nil, which may be compressed. Both may be
+// parts. They are encoded once, by the first
 // that sends them, for subscribers and for the second tier, which are sent the same frame
 // in different messages. encoded is told of each encoding that is made.
 func Encoder(encoded func(kind string)) func(base, a *assignment.Assignment, compressed bool) *Messages {
 	return func(base, a *assignment.Assignment, compressed bool) *Messages {
 		frame := sync.OnceValues(func() (f *wire.Frame, err error) {
 			kind := "delta"
-			if base == nil {
+			if a.Part() != "" {
+				kind = "part"
+				f, err = wire.PartFrame(base, a)
+			} else if base == nil {
 				kind = "whole"
 				if f, err = wire.WholeFrame(a); err == nil && compressed {
 					kind, f = "compressed", f.Compressed()

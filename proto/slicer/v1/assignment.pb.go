@@ -489,8 +489,10 @@ type Assignment struct {
 	// Ownership older than this is not told apart.
 	Horizon int64 `protobuf:"varint,5,opt,name=horizon,proto3" json:"horizon,omitempty"`
 	// In order of index.
-	Tasks         []*Task       `protobuf:"bytes,6,rep,name=tasks,proto3" json:"tasks,omitempty"`
-	Slices        *SliceColumns `protobuf:"bytes,7,opt,name=slices,proto3" json:"slices,omitempty"`
+	Tasks  []*Task       `protobuf:"bytes,6,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	Slices *SliceColumns `protobuf:"bytes,7,opt,name=slices,proto3" json:"slices,omitempty"`
+	// The task that this is a part for: see Part. Empty for the whole.
+	Part          string `protobuf:"bytes,8,opt,name=part,proto3" json:"part,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -574,6 +576,13 @@ func (x *Assignment) GetSlices() *SliceColumns {
 	return nil
 }
 
+func (x *Assignment) GetPart() string {
+	if x != nil {
+		return x.Part
+	}
+	return ""
+}
+
 // What turns the assignment of generation base into that of generation.
 type Delta struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -595,7 +604,9 @@ type Delta struct {
 	// The new slices, edit after edit. The first start of each edit is left out:
 	// it is where the first slice that makes way begins. Owners are positions in
 	// the new table.
-	Slices        *SliceColumns `protobuf:"bytes,12,opt,name=slices,proto3" json:"slices,omitempty"`
+	Slices *SliceColumns `protobuf:"bytes,12,opt,name=slices,proto3" json:"slices,omitempty"`
+	// As in Assignment; base is such a part, too.
+	Part          string `protobuf:"bytes,13,opt,name=part,proto3" json:"part,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -714,6 +725,80 @@ func (x *Delta) GetSlices() *SliceColumns {
 	return nil
 }
 
+func (x *Delta) GetPart() string {
+	if x != nil {
+		return x.Part
+	}
+	return ""
+}
+
+// Part is what one task needs of an assignment: the slices that it owns. Slices without
+// replicas, which only a part has, are of keys that are not its own, and of which it is not
+// told whose they are.
+type Part struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An encoded Assignment or Delta.
+	Assignment []byte `protobuf:"bytes,1,opt,name=assignment,proto3" json:"assignment,omitempty"`
+	// Encoded Assignments, parts as well, or empty: what else is told of keys that the task has
+	// come to own or has lost since an older generation. That one has the owners of the former
+	// as they were then, this one those of the latter as they are now.
+	From          []byte `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	To            []byte `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Part) Reset() {
+	*x = Part{}
+	mi := &file_slicer_v1_assignment_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Part) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Part) ProtoMessage() {}
+
+func (x *Part) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_assignment_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Part.ProtoReflect.Descriptor instead.
+func (*Part) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Part) GetAssignment() []byte {
+	if x != nil {
+		return x.Assignment
+	}
+	return nil
+}
+
+func (x *Part) GetFrom() []byte {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *Part) GetTo() []byte {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
 // JobConfig is what an operator applies; zero values take defaults on write.
 type JobConfig struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -750,7 +835,7 @@ type JobConfig struct {
 
 func (x *JobConfig) Reset() {
 	*x = JobConfig{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[4]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -762,7 +847,7 @@ func (x *JobConfig) String() string {
 func (*JobConfig) ProtoMessage() {}
 
 func (x *JobConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[4]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -775,7 +860,7 @@ func (x *JobConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobConfig.ProtoReflect.Descriptor instead.
 func (*JobConfig) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{4}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *JobConfig) GetName() string {
@@ -932,7 +1017,7 @@ type XdsConfig struct {
 
 func (x *XdsConfig) Reset() {
 	*x = XdsConfig{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -944,7 +1029,7 @@ func (x *XdsConfig) String() string {
 func (*XdsConfig) ProtoMessage() {}
 
 func (x *XdsConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -957,7 +1042,7 @@ func (x *XdsConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XdsConfig.ProtoReflect.Descriptor instead.
 func (*XdsConfig) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{5}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *XdsConfig) GetMissing() Missing {
@@ -995,7 +1080,7 @@ type Access struct {
 
 func (x *Access) Reset() {
 	*x = Access{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1092,7 @@ func (x *Access) String() string {
 func (*Access) ProtoMessage() {}
 
 func (x *Access) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1105,7 @@ func (x *Access) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Access.ProtoReflect.Descriptor instead.
 func (*Access) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{6}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Access) GetOwn() []string {
@@ -1071,7 +1156,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[7]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1083,7 +1168,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[7]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1096,7 +1181,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{7}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Limits) GetOthers() *Limit {
@@ -1127,7 +1212,7 @@ type Limit struct {
 
 func (x *Limit) Reset() {
 	*x = Limit{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[8]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1139,7 +1224,7 @@ func (x *Limit) String() string {
 func (*Limit) ProtoMessage() {}
 
 func (x *Limit) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[8]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1152,7 +1237,7 @@ func (x *Limit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limit.ProtoReflect.Descriptor instead.
 func (*Limit) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{8}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Limit) GetCustomer() string {
@@ -1194,7 +1279,7 @@ type OverloadConfig struct {
 
 func (x *OverloadConfig) Reset() {
 	*x = OverloadConfig{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[9]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1206,7 +1291,7 @@ func (x *OverloadConfig) String() string {
 func (*OverloadConfig) ProtoMessage() {}
 
 func (x *OverloadConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[9]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1219,7 +1304,7 @@ func (x *OverloadConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverloadConfig.ProtoReflect.Descriptor instead.
 func (*OverloadConfig) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{9}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *OverloadConfig) GetDefaultCriticality() Criticality {
@@ -1263,7 +1348,7 @@ type FreezeConfig struct {
 
 func (x *FreezeConfig) Reset() {
 	*x = FreezeConfig{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[10]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1275,7 +1360,7 @@ func (x *FreezeConfig) String() string {
 func (*FreezeConfig) ProtoMessage() {}
 
 func (x *FreezeConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[10]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1288,7 +1373,7 @@ func (x *FreezeConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreezeConfig.ProtoReflect.Descriptor instead.
 func (*FreezeConfig) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{10}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *FreezeConfig) GetShare() float64 {
@@ -1334,7 +1419,7 @@ type DampingConfig struct {
 
 func (x *DampingConfig) Reset() {
 	*x = DampingConfig{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[11]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1431,7 @@ func (x *DampingConfig) String() string {
 func (*DampingConfig) ProtoMessage() {}
 
 func (x *DampingConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[11]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1444,7 @@ func (x *DampingConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DampingConfig.ProtoReflect.Descriptor instead.
 func (*DampingConfig) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{11}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DampingConfig) GetHalfLifeMs() int64 {
@@ -1417,7 +1502,7 @@ type BalanceConfig struct {
 
 func (x *BalanceConfig) Reset() {
 	*x = BalanceConfig{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[12]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1429,7 +1514,7 @@ func (x *BalanceConfig) String() string {
 func (*BalanceConfig) ProtoMessage() {}
 
 func (x *BalanceConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[12]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1442,7 +1527,7 @@ func (x *BalanceConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BalanceConfig.ProtoReflect.Descriptor instead.
 func (*BalanceConfig) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{12}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *BalanceConfig) GetMinSlicesPerTask() uint32 {
@@ -1529,7 +1614,7 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\x05owner\x18\x04 \x03(\rR\x05owner\x12\x1f\n" +
 	"\vsince_delta\x18\x05 \x03(\x04R\n" +
 	"sinceDelta\x12\x14\n" +
-	"\x05since\x18\x06 \x03(\rR\x05since\"\xe7\x01\n" +
+	"\x05since\x18\x06 \x03(\rR\x05since\"\xfb\x01\n" +
 	"\n" +
 	"Assignment\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x19\n" +
@@ -1540,7 +1625,8 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\bprevious\x18\x04 \x01(\x03R\bprevious\x12\x18\n" +
 	"\ahorizon\x18\x05 \x01(\x03R\ahorizon\x12%\n" +
 	"\x05tasks\x18\x06 \x03(\v2\x0f.slicer.v1.TaskR\x05tasks\x12/\n" +
-	"\x06slices\x18\a \x01(\v2\x17.slicer.v1.SliceColumnsR\x06slices\"\xd4\x02\n" +
+	"\x06slices\x18\a \x01(\v2\x17.slicer.v1.SliceColumnsR\x06slices\x12\x12\n" +
+	"\x04part\x18\b \x01(\tR\x04part\"\xe8\x02\n" +
 	"\x05Delta\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x19\n" +
 	"\bstore_id\x18\x02 \x01(\x06R\astoreId\x12\x12\n" +
@@ -1557,7 +1643,14 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\x03old\x18\n" +
 	" \x03(\rR\x03old\x12\x10\n" +
 	"\x03new\x18\v \x03(\rR\x03new\x12/\n" +
-	"\x06slices\x18\f \x01(\v2\x17.slicer.v1.SliceColumnsR\x06slices\"\x85\x06\n" +
+	"\x06slices\x18\f \x01(\v2\x17.slicer.v1.SliceColumnsR\x06slices\x12\x12\n" +
+	"\x04part\x18\r \x01(\tR\x04part\"J\n" +
+	"\x04Part\x12\x1e\n" +
+	"\n" +
+	"assignment\x18\x01 \x01(\fR\n" +
+	"assignment\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\fR\x04from\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\fR\x02to\"\x85\x06\n" +
 	"\tJobConfig\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
 	"\fmin_replicas\x18\x02 \x01(\rR\vminReplicas\x12!\n" +
@@ -1669,7 +1762,7 @@ func file_slicer_v1_assignment_proto_rawDescGZIP() []byte {
 }
 
 var file_slicer_v1_assignment_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_slicer_v1_assignment_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_slicer_v1_assignment_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_slicer_v1_assignment_proto_goTypes = []any{
 	(TaskState)(0),         // 0: slicer.v1.TaskState
 	(Mode)(0),              // 1: slicer.v1.Mode
@@ -1680,15 +1773,16 @@ var file_slicer_v1_assignment_proto_goTypes = []any{
 	(*SliceColumns)(nil),   // 6: slicer.v1.SliceColumns
 	(*Assignment)(nil),     // 7: slicer.v1.Assignment
 	(*Delta)(nil),          // 8: slicer.v1.Delta
-	(*JobConfig)(nil),      // 9: slicer.v1.JobConfig
-	(*XdsConfig)(nil),      // 10: slicer.v1.XdsConfig
-	(*Access)(nil),         // 11: slicer.v1.Access
-	(*Limits)(nil),         // 12: slicer.v1.Limits
-	(*Limit)(nil),          // 13: slicer.v1.Limit
-	(*OverloadConfig)(nil), // 14: slicer.v1.OverloadConfig
-	(*FreezeConfig)(nil),   // 15: slicer.v1.FreezeConfig
-	(*DampingConfig)(nil),  // 16: slicer.v1.DampingConfig
-	(*BalanceConfig)(nil),  // 17: slicer.v1.BalanceConfig
+	(*Part)(nil),           // 9: slicer.v1.Part
+	(*JobConfig)(nil),      // 10: slicer.v1.JobConfig
+	(*XdsConfig)(nil),      // 11: slicer.v1.XdsConfig
+	(*Access)(nil),         // 12: slicer.v1.Access
+	(*Limits)(nil),         // 13: slicer.v1.Limits
+	(*Limit)(nil),          // 14: slicer.v1.Limit
+	(*OverloadConfig)(nil), // 15: slicer.v1.OverloadConfig
+	(*FreezeConfig)(nil),   // 16: slicer.v1.FreezeConfig
+	(*DampingConfig)(nil),  // 17: slicer.v1.DampingConfig
+	(*BalanceConfig)(nil),  // 18: slicer.v1.BalanceConfig
 }
 var file_slicer_v1_assignment_proto_depIdxs = []int32{
 	0,  // 0: slicer.v1.Task.state:type_name -> slicer.v1.TaskState
@@ -1697,16 +1791,16 @@ var file_slicer_v1_assignment_proto_depIdxs = []int32{
 	5,  // 3: slicer.v1.Delta.put_tasks:type_name -> slicer.v1.Task
 	6,  // 4: slicer.v1.Delta.slices:type_name -> slicer.v1.SliceColumns
 	1,  // 5: slicer.v1.JobConfig.mode:type_name -> slicer.v1.Mode
-	17, // 6: slicer.v1.JobConfig.balance:type_name -> slicer.v1.BalanceConfig
-	16, // 7: slicer.v1.JobConfig.damping:type_name -> slicer.v1.DampingConfig
-	15, // 8: slicer.v1.JobConfig.freeze:type_name -> slicer.v1.FreezeConfig
-	14, // 9: slicer.v1.JobConfig.overload:type_name -> slicer.v1.OverloadConfig
-	12, // 10: slicer.v1.JobConfig.limits:type_name -> slicer.v1.Limits
-	11, // 11: slicer.v1.JobConfig.access:type_name -> slicer.v1.Access
-	10, // 12: slicer.v1.JobConfig.xds:type_name -> slicer.v1.XdsConfig
+	18, // 6: slicer.v1.JobConfig.balance:type_name -> slicer.v1.BalanceConfig
+	17, // 7: slicer.v1.JobConfig.damping:type_name -> slicer.v1.DampingConfig
+	16, // 8: slicer.v1.JobConfig.freeze:type_name -> slicer.v1.FreezeConfig
+	15, // 9: slicer.v1.JobConfig.overload:type_name -> slicer.v1.OverloadConfig
+	13, // 10: slicer.v1.JobConfig.limits:type_name -> slicer.v1.Limits
+	12, // 11: slicer.v1.JobConfig.access:type_name -> slicer.v1.Access
+	11, // 12: slicer.v1.JobConfig.xds:type_name -> slicer.v1.XdsConfig
 	2,  // 13: slicer.v1.XdsConfig.missing:type_name -> slicer.v1.Missing
-	13, // 14: slicer.v1.Limits.others:type_name -> slicer.v1.Limit
-	13, // 15: slicer.v1.Limits.customers:type_name -> slicer.v1.Limit
+	14, // 14: slicer.v1.Limits.others:type_name -> slicer.v1.Limit
+	14, // 15: slicer.v1.Limits.customers:type_name -> slicer.v1.Limit
 	4,  // 16: slicer.v1.Limit.max_criticality:type_name -> slicer.v1.Criticality
 	4,  // 17: slicer.v1.OverloadConfig.default_criticality:type_name -> slicer.v1.Criticality
 	3,  // 18: slicer.v1.OverloadConfig.admission:type_name -> slicer.v1.Admission
@@ -1728,7 +1822,7 @@ func file_slicer_v1_assignment_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_assignment_proto_rawDesc), len(file_slicer_v1_assignment_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -194,7 +194,10 @@ type Hello struct {
 	// Clerks only: the client index that it was given before, if any.
 	ClientIndex *uint32 `protobuf:"varint,10,opt,name=client_index,json=clientIndex,proto3,oneof" json:"client_index,omitempty"`
 	// Whole assignments may be sent compressed: see Trailer.whole_size.
-	Compressed    bool `protobuf:"varint,11,opt,name=compressed,proto3" json:"compressed,omitempty"`
+	Compressed bool `protobuf:"varint,11,opt,name=compressed,proto3" json:"compressed,omitempty"`
+	// Slicelets only: the part for its task may be sent in place of a large assignment: see
+	// Trailer.part. Generation and checksum may be those of such a part.
+	Parts         bool `protobuf:"varint,12,opt,name=parts,proto3" json:"parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -302,6 +305,13 @@ func (x *Hello) GetClientIndex() uint32 {
 func (x *Hello) GetCompressed() bool {
 	if x != nil {
 		return x.Compressed
+	}
+	return false
+}
+
+func (x *Hello) GetParts() bool {
+	if x != nil {
+		return x.Parts
 	}
 	return false
 }
@@ -1036,7 +1046,11 @@ type Trailer struct {
 	// Not 0 when the chunks are compressed, as one raw DEFLATE stream (RFC 1951): the bytes of
 	// the Assignment that they become. Only to those that have said that they read such,
 	// and never a Delta.
-	WholeSize     uint64 `protobuf:"varint,5,opt,name=whole_size,json=wholeSize,proto3" json:"whole_size,omitempty"`
+	WholeSize uint64 `protobuf:"varint,5,opt,name=whole_size,json=wholeSize,proto3" json:"whole_size,omitempty"`
+	// The chunks are a Part, which has the Assignment or Delta; the checksum is of the resulting
+	// part, without from and to. Only to those that have said that they read such, and never
+	// compressed.
+	Part          bool `protobuf:"varint,6,opt,name=part,proto3" json:"part,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1104,6 +1118,13 @@ func (x *Trailer) GetWholeSize() uint64 {
 		return x.WholeSize
 	}
 	return 0
+}
+
+func (x *Trailer) GetPart() bool {
+	if x != nil {
+		return x.Part
+	}
+	return false
 }
 
 // Status is what the control plane knows that a subscriber may need; each
@@ -1273,7 +1294,10 @@ type FetchRequest struct {
 	// 0 is the newest.
 	Generation int64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
 	// As in Hello.
-	Compressed    bool `protobuf:"varint,3,opt,name=compressed,proto3" json:"compressed,omitempty"`
+	Compressed bool `protobuf:"varint,3,opt,name=compressed,proto3" json:"compressed,omitempty"`
+	// The task for which a part may be sent in place of a large assignment; empty for none. It
+	// has neither from nor to.
+	Part          string `protobuf:"bytes,4,opt,name=part,proto3" json:"part,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1329,6 +1353,13 @@ func (x *FetchRequest) GetCompressed() bool {
 	return false
 }
 
+func (x *FetchRequest) GetPart() string {
+	if x != nil {
+		return x.Part
+	}
+	return ""
+}
+
 var File_slicer_v1_subscriber_proto protoreflect.FileDescriptor
 
 const file_slicer_v1_subscriber_proto_rawDesc = "" +
@@ -1338,7 +1369,7 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\x05hello\x18\x01 \x01(\v2\x10.slicer.v1.HelloH\x00R\x05hello\x12+\n" +
 	"\x06report\x18\x02 \x01(\v2\x11.slicer.v1.ReportH\x00R\x06report\x12\"\n" +
 	"\x03ack\x18\x03 \x01(\v2\x0e.slicer.v1.AckH\x00R\x03ackB\t\n" +
-	"\amessage\"\xef\x02\n" +
+	"\amessage\"\x85\x03\n" +
 	"\x05Hello\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12#\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x0f.slicer.v1.RoleR\x04role\x12\x1b\n" +
@@ -1355,7 +1386,8 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	" \x01(\rH\x00R\vclientIndex\x88\x01\x01\x12\x1e\n" +
 	"\n" +
 	"compressed\x18\v \x01(\bR\n" +
-	"compressedB\x0f\n" +
+	"compressed\x12\x14\n" +
+	"\x05parts\x18\f \x01(\bR\x05partsB\x0f\n" +
 	"\r_client_index\"\xf9\x01\n" +
 	"\x06Report\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x15\n" +
@@ -1417,7 +1449,7 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\x06quotas\x18\x04 \x01(\v2\x11.slicer.v1.QuotasH\x00R\x06quotasB\t\n" +
 	"\amessage\"\x1b\n" +
 	"\x05Chunk\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"\x8c\x01\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\xa0\x01\n" +
 	"\aTrailer\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x03R\n" +
@@ -1426,7 +1458,8 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\bchecksum\x18\x03 \x01(\x06R\bchecksum\x12\x12\n" +
 	"\x04size\x18\x04 \x01(\x04R\x04size\x12\x1d\n" +
 	"\n" +
-	"whole_size\x18\x05 \x01(\x04R\twholeSize\"\x9f\x04\n" +
+	"whole_size\x18\x05 \x01(\x04R\twholeSize\x12\x12\n" +
+	"\x04part\x18\x06 \x01(\bR\x04part\"\x9f\x04\n" +
 	"\x06Status\x121\n" +
 	"\x14converged_generation\x18\x01 \x01(\x03R\x13convergedGeneration\x12\x1e\n" +
 	"\n" +
@@ -1447,7 +1480,7 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"conditions\x12 \n" +
 	"\vsubscribers\x18\f \x01(\rR\vsubscribers\x12\x18\n" +
 	"\alimited\x18\r \x01(\bR\alimitedB\x0f\n" +
-	"\r_client_index\"`\n" +
+	"\r_client_index\"t\n" +
 	"\fFetchRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1e\n" +
 	"\n" +
@@ -1455,7 +1488,8 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"generation\x12\x1e\n" +
 	"\n" +
 	"compressed\x18\x03 \x01(\bR\n" +
-	"compressed*R\n" +
+	"compressed\x12\x12\n" +
+	"\x04part\x18\x04 \x01(\tR\x04part*R\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +

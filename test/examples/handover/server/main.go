@@ -42,6 +42,7 @@ func main() {
 		}
 		defer cfg.Leases.Close()
 	}
+	cfg.WholeAssignment = true // all tasks are asked, not only those that ranges come from
 	s, err := slicelet.New(cfg)
 	if err != nil {
 		log.Fatal(err)
