@@ -10,7 +10,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/loadbalance/overload"
 	"github.com/slicer-project/slicer/slicelet/internal/admission"
-	"github.com/slicer-project/slicer/slicelet/internal/quota"
+	"github.com/slicer-project/slicer/slicelet/quota"
 )
 
 // arrivals is what is known of requests as such, with or without a key.

@@ -9,7 +9,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/loadbalance/overload"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
-	"github.com/slicer-project/slicer/slicelet/internal/quota"
+	"github.com/slicer-project/slicer/slicelet/quota"
 )
 
 // take takes how much of the job's limits the task may use, nil if there are none.

@@ -18,7 +18,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/slicelet/internal/admission"
-	"github.com/slicer-project/slicer/slicelet/internal/quota"
+	"github.com/slicer-project/slicer/slicelet/quota"
 )
 
 // Slicelet is a task's end of Slicer. All methods are safe for concurrent use.

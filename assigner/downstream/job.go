@@ -51,6 +51,7 @@ type watcher struct {
 	// What it is to be told: whatever is newest when its turn comes.
 	assignment, status, indexes bool
 	quotas                      quotasDue
+	used                        time.Duration // when it last said what customers ask for
 }
 
 // NewJob makes a job of which nothing is known yet. Each encoding goes through once: it

@@ -1,6 +1,8 @@
 package downstream
 
 import (
+	"time"
+
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/loadbalance/overload"
@@ -68,11 +70,21 @@ func (j *Job) newQuotas(l assignment.Limits, preferred bool) {
 	})
 }
 
+// usesFor is how long what customers ask of a Distributor's tasks counts: it says so each second,
+// until nothing is asked for. One that does not is cut off, and before long its tasks have another.
+const usesFor = 5 * time.Second
+
 // uses takes what customers ask of a Distributor's tasks.
 func (j *Job) uses(from Session, w *watcher, x Uses) {
 	if !j.quotas.limited() {
 		return
 	}
+	w.used = j.now.Mono
+	j.each(func(s Session, w *watcher) {
+		if j.now.Mono-w.used > usesFor {
+			j.quotas.claims.Set(s, nil, 0, nil)
+		}
+	})
 	j.quotas.claims.Set(from, x.Uses, x.Capacity, x.Names)
 	w.quotas.due, w.quotas.limits = true, w.quotas.limits || x.Asks
 	j.add(Notify{from})

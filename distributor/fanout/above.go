@@ -243,7 +243,7 @@ func (u *upward) tell(now time.Time, to Session) {
 		}
 	}
 	if p.uses {
-		if m := u.uses(); m != nil {
+		if m := u.uses(now); m != nil {
 			msgs = append(msgs, m)
 		}
 	}

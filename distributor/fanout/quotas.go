@@ -116,19 +116,29 @@ func (d *downward) quotasFor(s *subscriber) *prepared.Messages {
 func (u *upward) limited() bool { return u.answer.status.GetLimited() }
 
 // uses are what customers ask of all tasks here, for the assigner, or that the limits are not
-// known here; nil if there are none.
-func (u *upward) uses() *slicerv1.AttachRequest {
+// known here; nil if there are none. While something is asked for it is said again each UsesGap,
+// so that the assigner need not believe for long what a Distributor says no more. In the same way
+// a task that is silent for as long as it takes to be taken for dead asks for nothing: what it
+// asked for before is asked of others now, and its share would be used by none.
+func (u *upward) uses(now time.Time) *slicerv1.AttachRequest {
 	switch {
 	case !u.limited():
 		return nil
 	case u.down.quotas.above == nil:
 		return &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_CustomerUses{CustomerUses: &slicerv1.CustomerUses{Job: u.cfg.Name, Asks: true}}}
 	}
-	all, names := u.down.quotas.claims.Sum(maxNames)
 	capacity := 0.
 	for _, t := range u.reports.order {
-		capacity += t.task.GetWeight()
+		if now.Sub(t.at) > u.answer.heartbeat() {
+			u.down.quotas.claims.Set(t.task.GetName(), nil, 0, nil)
+		} else {
+			capacity += t.task.GetWeight()
+		}
 	}
+	if !u.down.quotas.claims.Empty() {
+		u.schedule.usesChanged(now, true)
+	}
+	all, names := u.down.quotas.claims.Sum(maxNames)
 	return &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_CustomerUses{CustomerUses: &slicerv1.CustomerUses{
 		Job: u.cfg.Name, Use: wire.UseToProto(all, names), Capacity: capacity,
 	}}}

@@ -94,7 +94,7 @@ func BenchmarkQuotas(b *testing.B) {
 				}
 			}
 		}
-		data, err := proto.Marshal(j.up.uses())
+		data, err := proto.Marshal(j.up.uses(now))
 		if err != nil {
 			b.Fatal(err)
 		}

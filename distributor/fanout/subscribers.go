@@ -216,6 +216,7 @@ func (j *Job) left(now time.Time, id uint64) {
 	}
 	if s.in.Role == slicerv1.Role_ROLE_SLICELET && j.up.disconnect(now, s.id, s.in.Task.GetName()) {
 		j.schedule.reportsChanged(now, true)
+		j.schedule.usesChanged(now, j.up.limited())
 	}
 	j.remove(now, s)
 	j.due = true

@@ -23,19 +23,23 @@ func (c *Claim) Subtract(d Claim) {
 }
 
 // Divide is what one claim gets of a limit, all being the sum of all claims on it: all that
-// it asks for, if that is no more than the limit altogether, and by capacity of what is left;
-// else by capacity of byCapacity of the limit, and by what is asked for of the rest. Together
-// they get the limit. It is 0 for what asks for nothing and can do nothing.
+// it asks for, if that is no more than the limit altogether, and its part of what is left;
+// else its part of the limit. Its part is by capacity of byCapacity, and by what is asked for of
+// the rest: so what is asked for may vary, where a limit is not used up, by the same factor
+// everywhere. Together they get the limit. It is 0 for what asks for nothing and can do nothing.
 func Divide(limit float64, all, one Claim) float64 {
 	limit, asked := atLeast0(limit), atLeast0(one.Asked)
 	part := 0.
 	if all.Capacity > 0 {
 		part = atLeast0(one.Capacity) / all.Capacity
 	}
+	if all.Asked > 0 {
+		part = (1-byCapacity)*min(asked/all.Asked, 1) + byCapacity*part
+	}
 	if all.Asked <= limit {
 		return asked + (limit-all.Asked)*part
 	}
-	return limit * ((1-byCapacity)*asked/all.Asked + byCapacity*part)
+	return limit * part
 }
 
 func atLeast0(v float64) float64 {

@@ -84,6 +84,8 @@ func (p *Assigner) received(m *slicerv1.AttachResponse) {
 		step(m.RefuseTask.GetJob(), fanout.TaskRefused{Refusal: m.RefuseTask})
 	case *slicerv1.AttachResponse_ClientIndexes:
 		step(m.ClientIndexes.GetJob(), fanout.Indexed{From: p.Session, Indexes: m.ClientIndexes})
+	case *slicerv1.AttachResponse_Quotas:
+		step(m.Quotas.GetJob(), fanout.Quoted{From: p.Session, Quotas: m.Quotas.GetQuotas()})
 	case *slicerv1.AttachResponse_Acknowledged:
 		if p.up.Acknowledged(d.now) {
 			for _, j := range d.jobs {

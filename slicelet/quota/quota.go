@@ -1,4 +1,5 @@
-// Package quota holds customers to their shares of a job's limits, in one task.
+// Package quota holds customers to their shares of a job's limits, in one task. Package slicelet
+// does so by it; it is a package that others can import for simulations.
 package quota
 
 import (

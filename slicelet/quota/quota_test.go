@@ -8,7 +8,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
-	"github.com/slicer-project/slicer/slicelet/internal/quota"
+	"github.com/slicer-project/slicer/slicelet/quota"
 )
 
 func limits(t *testing.T, others assignment.Limit, named map[string]assignment.Limit) assignment.Limits {
