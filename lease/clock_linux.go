@@ -49,17 +49,59 @@ func read() reading {
 	return reading{mono, time.Duration(now.UnixNano()) - mono}
 }
 
-var newestAnchor atomic.Pointer[anchor]
+// checked is an anchor that is shared, and when it was last found to hold.
+type checked struct {
+	anchor
+	at atomic.Int64 // on the monotonic clock
+}
+
+func newChecked(a anchor) *checked {
+	c := &checked{anchor: a}
+	c.at.Store(int64(a.mono))
+	return c
+}
+
+// soon returns CLOCK_BOOTTIME at a reading of the monotonic clock alone. It reports false
+// unless the anchor was found to hold near that: there is no time for a suspend between.
+func (c *checked) soon(mono time.Duration) (time.Duration, bool) {
+	return mono + c.boot, apart(mono, time.Duration(c.at.Load())) <= near
+}
+
+// check is boottime, and notes that the anchor holds if it does and the monotonic clock was
+// read near that before: then both clocks of now were read at one time.
+func (c *checked) check(before time.Duration, now reading) (time.Duration, bool) {
+	boot, ok := c.boottime(now)
+	if ok && apart(before, now.mono) <= near {
+		c.at.Store(int64(now.mono))
+	}
+	return boot, ok
+}
+
+var newestAnchor atomic.Pointer[checked]
+
+// fine says that the monotonic clock goes on in steps that are small beside near. Without
+// that it tells nothing alone.
+var fine = func() bool {
+	var step unix.Timespec
+	return unix.ClockGetres(unix.CLOCK_MONOTONIC, &step) == nil && time.Duration(step.Nano()) <= near/10
+}()
 
 // Boottime reads CLOCK_BOOTTIME, the time since the machine started, through suspend and
 // whatever happens to the wall clock, to within 20 microseconds; of two readings the
 // later one may be the lower one by 40. Linux only. It is safe for concurrent use. About
-// once a millisecond it makes a system call and allocates 24 bytes, otherwise only after the wall clock
+// once a millisecond it makes a system call and allocates 32 bytes, otherwise only after the wall clock
 // was set or a thread was stopped; the package's documentation says why that is enough.
 func Boottime() time.Duration {
+	mono := time.Since(start)
+	a := newestAnchor.Load()
+	if a != nil && fine {
+		if boot, ok := a.soon(mono); ok {
+			return boot
+		}
+	}
 	now := read()
-	if a := newestAnchor.Load(); a != nil {
-		if boot, ok := a.boottime(now); ok {
+	if a != nil {
+		if boot, ok := a.check(mono, now); ok {
 			return boot
 		}
 	}
@@ -68,7 +110,7 @@ func Boottime() time.Duration {
 		panic(err)
 	}
 	if a, ok := newAnchor(now, boot, read()); ok {
-		newestAnchor.Store(&a)
+		newestAnchor.Store(newChecked(a))
 	}
 	return boot
 }

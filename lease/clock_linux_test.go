@@ -97,3 +97,39 @@ func TestNewAnchor(t *testing.T) {
 		}
 	}
 }
+
+// TestChecked: the monotonic clock alone is enough near the moment when the anchor was made
+// or found to hold, and no reading counts for that whose clocks were read at two times.
+func TestChecked(t *testing.T) {
+	const us = time.Microsecond
+	made := reading{time.Hour, time.Minute}
+	soon := func(c *checked, what string, mono time.Duration, want bool) {
+		t.Helper()
+		if boot, known := c.soon(made.mono + mono); known != want || known && boot != made.mono+mono+time.Second {
+			t.Errorf("%s: %s after the anchor was made: %s, %t; want %t", what, mono, boot, known, want)
+		}
+	}
+	for _, c := range []struct {
+		what                     string
+		before, mono, wall, last time.Duration // after the anchor was made; last: when it is known to hold
+	}{
+		{"as usual", 500 * us, 501 * us, 0, 501 * us},
+		{"stopped before", 400 * us, 500 * us, 0, 0},
+		{"suspended for 300 us before, and stopped for as long between the two clocks", 400 * us, 701 * us, us, 0},
+		{"suspended", 500 * us, 501 * us, time.Second, 0},
+		{"later", 1500 * us, 1501 * us, 0, 0},
+	} {
+		a, _ := newAnchor(made, made.mono+time.Second, made)
+		k := newChecked(a)
+		soon(k, "at first", 0, true)
+		soon(k, "at first", near, true)
+		soon(k, "at first", -near, true)
+		soon(k, "at first", near+1, false)
+		soon(k, "at first", -near-1, false)
+		k.check(made.mono+c.before, reading{made.mono + c.mono, made.wall + c.wall})
+		soon(k, c.what, c.last+near, true)
+		soon(k, c.what, c.last+near+1, false)
+		soon(k, c.what, c.last-near-1, false)
+		soon(k, c.what, c.mono, c.mono == c.last)
+	}
+}

@@ -87,7 +87,16 @@
 // millisecond the kernel would have to freeze all processes, stop and start all devices,
 // let the processes go on, and one of these would have to set the clock back. Neither rule
 // would do alone: the age trusts that a suspend takes a while, the difference that no
-// clock is set so. The error, 20 microseconds, is a part of the margin, which is at least 10 milliseconds.
+// clock is set so.
+//
+// Reading both clocks takes twice as long as reading one. So for 10 microseconds after an
+// anchor was made, or was found to hold by both clocks, the monotonic clock is read alone.
+// That is no time for a suspend: the monotonic clock stands still only after the last
+// device has stopped, and goes on before the first one starts, the other cores are taken up again and
+// the processes are let go. Where it goes on in steps of more than a microsecond, as
+// without a high-resolution timer, both are read each time. An anchor is not found to hold
+// where more than 10 microseconds passed while the clocks were read, as for a thread that
+// was stopped between the two. The error, 20 microseconds, is a part of the margin, which is at least 10 milliseconds.
 // Should time.Now come to count suspends too, the sum stays right.
 //
 // # A store that goes back

@@ -58,8 +58,8 @@
 //
 // Only the program that does so links a lease store. All else stays as it is:
 //
-//   - Handle and AssignedContinuously read the clock each time (tens of nanoseconds
-//     with cgo, a system call without) and are good only until the local deadline,
+//   - Handle and AssignedContinuously read the clock each time (tens of
+//     nanoseconds) and are good only until the local deadline,
 //     which lies before the store's.
 //   - A request for a key that is not owned is to be refused: the client asks the
 //     owner (see clerk.Refused). It counts as misrouted, and as load.

@@ -152,8 +152,7 @@ func (s *Slicelet) IsAffinitized(key string) bool {
 // Handle counts one request for the key and returns its handle. Call it once a
 // request, when it arrives: this is what load is balanced by. It takes tens of
 // nanoseconds on however many cores, and in consistent mode those of reading the
-// clock besides (a system call where the program is built without cgo), and does
-// not allocate.
+// clock besides, and does not allocate.
 func (s *Slicelet) Handle(key string) Handle { return s.HandleSliceKey(assignment.KeyOf(key)) }
 
 // HandleSliceKey is Handle for a request whose client has hashed the key itself. What
