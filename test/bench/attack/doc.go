@@ -26,7 +26,7 @@
 // attack runs for 20 s, except the unknown names (1 s), against one victim after the
 // other. Every second each process is asked for its goroutines, descriptors, memory and
 // series, and the stores for their size. The benchmark prints these, and fails where the
-// median of one of them is more in the last third than in the second by a tenth and what
+// lower quartile of one of them is more in the last third than in the second by a tenth and what
 // quantities in flat_test.go allow beside; where an honest join failed or took longer than
 // 5 s; where more than one honest call in 1,000 failed; and where a process has ended.
 //
