@@ -318,7 +318,7 @@ func TestHotKey(t *testing.T) {
 
 // TestHandlersRecover: where clients hold back what handlers would be too full for, the flood
 // leaves these nothing to wait for, and from the third second after it on nearly all of each is
-// answered; with fifty clients that ask once in two seconds from the sixth on.
+// answered; with fifty clients that ask once in two seconds from the fourth on.
 func TestHandlersRecover(t *testing.T) {
 	const flood, lasts = 20, 40 // s
 	for _, heeds := range []bool{true, false} {
@@ -352,7 +352,7 @@ func TestHandlersRecover(t *testing.T) {
 				}
 				from := flood + 2
 				if clients == 50 {
-					from += 3
+					from++
 				}
 				for i := from; i < lasts-1; i++ {
 					if float64(answers[i]) < .98*float64(asks[i]) {

@@ -10,7 +10,8 @@ import (
 // TestRecovers: after 30 s at five times what a task can do, 98 % of each second's requests are
 // served from the third second on, at half and at .8 of it, whether its clients hold back what they
 // are told to or not, and whether they send what is not served once or three times; with 2,000 clients
-// that ask rarely and that no control plane tells, from the eleventh.
+// that ask rarely and that no control plane tells, from the eleventh. Where handlers are full, and 20
+// clients ask for little each, so that they hear little, it is from the fourth.
 func TestRecovers(t *testing.T) {
 	const flood, lasts, seeds = 30 * time.Second, 16 * time.Second, 10
 	usual := [4]float64{.2, .2, .5, .1}
@@ -18,7 +19,7 @@ func TestRecovers(t *testing.T) {
 		pool    bool
 		clients int // 0: such as know no levels
 		bar     time.Duration
-	}{{false, 0, 2}, {false, 1, 2}, {false, 20, 2}, {false, 2000, 10}, {true, 0, 2}, {true, 1, 2}} {
+	}{{false, 0, 2}, {false, 1, 2}, {false, 20, 2}, {false, 2000, 10}, {true, 0, 2}, {true, 1, 2}, {true, 20, 3}} {
 		for _, attempts := range []int{1, 3} {
 			for _, after := range []float64{.5, .8} {
 				t.Run(fmt.Sprintf("pool %t, %d clients, %d attempts, then %vx", x.pool, x.clients, attempts, after), func(t *testing.T) {
