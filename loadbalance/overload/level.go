@@ -206,11 +206,15 @@ func (t *TaskLevel) Send(now time.Duration, p Priority) (standsFor int, ok bool)
 	}
 	held := &t.held[p.Criticality()]
 	held.add(now)
-	if now < t.next {
+	pause := t.pause(now, t.now(now))
+	due := now >= t.next
+	if !due && (pause <= heldOver || !held.fell()) {
 		return 0, false
 	}
-	t.next = now + spread(now, t.pause(now, t.now(now)))
-	return held.take(now), true
+	if due {
+		t.next = now + spread(now, pause)
+	}
+	return held.take(now, due), true
 }
 
 // held is how many requests of a criticality were not sent.
@@ -219,14 +223,21 @@ type held struct {
 	since  time.Duration // when the first of them was
 	recent float64       // decayed over heldOver
 	at     time.Duration // when recent was that
+	before float64       // what recent was by the last trial request, 0 is not known
 }
 
 const (
 	// heldFor is for how long what was held back counts as it is. A trial request that tells
 	// of what was asked for half a minute ago, as if it were now, keeps the level up: of more
-	// than heldFor as much counts as was asked for over the last heldOver.
+	// than heldFor as much counts as was asked for over the last heldOver. So it does if a trial
+	// request is sent because less is held back.
 	heldFor  = 3 * time.Second
 	heldOver = time.Second
+	// fellBy is by what share less must be held back, and not by chance, for a trial request before
+	// one is due, if the pause is longer than heldOver: a flood may be over, and a client to which a
+	// task has told a long pause would hear of that seconds after the task knows. It costs the task one
+	// request for each time that what a client asks for is halved.
+	fellBy = .5
 )
 
 func (h *held) add(now time.Duration) {
@@ -237,11 +248,27 @@ func (h *held) add(now time.Duration) {
 	h.at, h.n = now, min(h.n+1, MostStandsFor)
 }
 
-// take returns for how many a trial request stands, itself included.
-func (h *held) take(now time.Duration) int {
-	n := h.n
-	if d := now - h.since; d > heldFor {
+// fell reports whether far less was held back lately, before the newest, than before the last
+// trial request.
+func (h *held) fell() bool {
+	chance := burstSigma * math.Sqrt(h.before/2) // of such a mean
+	return h.recent-1 < h.before-max(fellBy*h.before, chance)
+}
+
+// take returns for how many a trial request stands, itself included. due: it is not sent because
+// less is held back.
+func (h *held) take(now time.Duration, due bool) int {
+	n, d := h.n, now-h.since
+	if d > heldFor || !due {
 		n = min(n, int(h.recent*d.Seconds()/heldOver.Seconds()+.5))
+	}
+	switch {
+	case !due:
+		h.before = min(h.before, h.recent)
+	case d >= heldOver:
+		h.before = float64(h.n) * heldOver.Seconds() / d.Seconds()
+	default:
+		h.before = 0
 	}
 	h.n = 0
 	return max(n, 1)

@@ -1,6 +1,7 @@
 package overload
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -94,6 +95,43 @@ func TestTaskLevel(t *testing.T) {
 		l.Send(24*second, 0)
 	}
 	send(26*second-1, 0, MostStandsFor, true)
+}
+
+// TestTaskLevelFell: a client that holds back far less than before sends a trial request before it is
+// due; by chance it hardly ever does.
+func TestTaskLevelFell(t *testing.T) {
+	const pause = 10 * time.Second
+	trials, soon := 0, 0
+	const seeds = 100
+	for seed := range uint64(seeds) {
+		rng := rand.New(rand.NewPCG(seed, 11))
+		var l TaskLevel
+		now, next := time.Duration(0), time.Duration(0)
+		phase := func(rate float64, until time.Duration) (first time.Duration) {
+			for now += time.Duration(rng.ExpFloat64() / rate * float64(time.Second)); now < until; now += time.Duration(rng.ExpFloat64() / rate * float64(time.Second)) {
+				if next <= now {
+					next = now + time.Second
+					l.Tell(now, Level{Below: 300, Pause: pause})
+				}
+				if _, ok := l.Send(now, 299); ok {
+					trials++
+					first = cmp.Or(first, now)
+				}
+			}
+			now = until
+			return first
+		}
+		phase(10, 300*time.Second)
+		before := trials
+		if first := phase(1, 310*time.Second); first > 0 && first < 304*time.Second {
+			soon++
+		}
+		trials = before
+	}
+	t.Logf("seeds 0 to %d: %d trial requests in 300 s, and within 4 s after there is less to hold back of %d clients", seeds-1, trials/seeds, soon)
+	if trials > 45*seeds || soon < 75 {
+		t.Error("want at most 45, and at least 75")
+	}
 }
 
 // TestTaskLevelTold: what the control plane tells counts where nothing was heard, for 10 s, and

@@ -89,6 +89,15 @@ const (
 	// A request is begun only if those that are under way leave it this share of its time.
 	timely = .8
 
+	// While clients are told to hold back, requests wait to be started next to all the time: of four
+	// Ticks some do in .7 of one at least, where each takes 5 ms or less, and 500 us or more (with 20
+	// ms, in .3 in one of a hundred). If for idleFor they do in less than mostSpare of each, what is
+	// taken to be asked for is not any more, or is the same again: of clients that send three times what
+	// is not served, a trial request stands for three times as many. As the level falls no more are held
+	// back, and they stand for fewer. What is taken to be asked for falls by the factor idleGrows in a
+	// second then, besides.
+	mostSpare = .5
+
 	// levelTicks is for how many Ticks handlers must be too full for what clients are to hold back.
 	levelTicks = 10
 	// firstPause is that between two of a client as long as none have arrived.
@@ -129,6 +138,7 @@ type Pacer struct {
 	levels       [levelTicks]Priority
 	ticks        int
 	levelAt      time.Duration // when the next of the levels begins
+	spare        time.Duration // for how long there has been room though clients hold back
 	highest      believed      // of the levels of the last believedFor, about
 	now          time.Duration
 }
@@ -241,6 +251,7 @@ func (p *Pacer) Tick(s Seen) *Limits {
 	for i := range usual {
 		usual[i] *= (1 - k) / over.Seconds()
 	}
+	p.forget(s, over)
 	rate := p.rates.tick(s.Arrived, now, usual, over, keep(askedOver), s.stood(over))
 	p.allBusy(s, busy, over, rate.sum())
 	spacing := 0.
@@ -322,6 +333,18 @@ func (p *Pacer) allBusy(s Seen, busy, over time.Duration, asked float64) {
 	p.all.busy, p.all.n = p.all.busy+busy.Seconds(), p.all.n+float64(s.Starts)
 	if s.Computed > 0 && p.all.n >= leastStarts && asked*p.busy <= p.starts && asked*p.all.busy > farMore*p.all.n {
 		p.busy, p.starts = p.all.busy, p.all.n
+	}
+}
+
+// forget forgets what was asked for while clients are told to hold back some of it, and there is
+// room.
+func (p *Pacer) forget(s Seen, over time.Duration) {
+	if p.told == 0 || p.ends.full || s.Signal > 1 || s.Busy.Seconds() > mostSpare*over.Seconds() {
+		p.spare = 0
+		return
+	}
+	if p.spare += over; p.spare >= idleFor {
+		p.rates.forget(math.Pow(idleGrows, -over.Seconds()))
 	}
 }
 

@@ -38,7 +38,13 @@ type core struct {
 	reads int           // what has arrived is seen when the queue is empty, or so many have been started; 0 is at once
 	begun int           // since that was seen
 	liar  *liar         // nil if there is none
+
+	attempts int      // how often clients send a request at most that is refused or held back, 0 for once
+	again    []queued // will be sent again, from the next on
 }
+
+// roundTrip is how long after a refusal a request is sent again.
+const roundTrip = time.Millisecond
 
 func (c *core) settles() time.Duration  { return cmp.Or(c.after, time.Second) }
 func (c *core) deadline() time.Duration { return cmp.Or(c.waits, 500*time.Millisecond) }
@@ -50,6 +56,8 @@ type queued struct {
 	from      *TaskLevel
 	standsFor int
 	lies      bool // it counts for nothing
+	attempt   int
+	again     time.Duration // when it is sent again
 }
 
 // outcome counts requests by criticality.
@@ -57,6 +65,7 @@ type outcome struct {
 	asked, inTime, shed [CriticalPlus + 1]int
 	held                int // by clients
 	latencies           []time.Duration
+	asks, answers       []int // by quarter of a second; answers: in time
 }
 
 func (o *outcome) of(counts [CriticalPlus + 1]int, of ...Criticality) (n int) {
@@ -71,8 +80,8 @@ var everything = []Criticality{Sheddable, SheddablePlus, Critical, CriticalPlus}
 // run offers so many times what the core could do if requests cost nothing to take in, and
 // counts what arrives after the first second, or c.after.
 func (c *core) run(rng *rand.Rand, times float64, mix [4]float64, lasts time.Duration) *outcome {
-	o := new(outcome)
 	begin := c.now
+	o := &outcome{asks: make([]int, lasts/quarter+1), answers: make([]int, lasts/quarter+1)}
 	next := begin
 	draw := func() Priority {
 		var l Labels
@@ -93,6 +102,12 @@ func (c *core) run(rng *rand.Rand, times float64, mix [4]float64, lasts time.Dur
 			l.next = max(l.next, begin) + time.Duration(rng.ExpFloat64()*float64(c.takes)/l.rate)
 			continue
 		}
+		if len(c.again) > 0 && c.again[0].again <= c.now {
+			q := c.again[0]
+			c.again = c.again[1:]
+			c.send(o, q, q.arrived-begin > c.settles())
+			continue
+		}
 		if next > c.now {
 			c.begun = 0
 		}
@@ -104,16 +119,11 @@ func (c *core) run(rng *rand.Rand, times float64, mix [4]float64, lasts time.Dur
 			if counts {
 				o.asked[q.p.Criticality()]++
 			}
-			send := true
+			o.asks[(at-begin)/quarter]++
 			if n := len(c.clients); n > 0 {
 				q.from = &c.clients[rng.IntN(n)]
-				q.standsFor, send = q.from.Send(c.now, q.p)
 			}
-			if send {
-				c.take(o, q, counts)
-			} else if counts {
-				o.held++
-			}
+			c.send(o, q, counts)
 			continue
 		}
 		if len(c.queue) == 0 {
@@ -121,6 +131,9 @@ func (c *core) run(rng *rand.Rand, times float64, mix [4]float64, lasts time.Dur
 			c.now = max(min(next, c.ticked+Tick), c.now)
 			if c.liar != nil {
 				c.now = min(c.now, c.liar.next)
+			}
+			if len(c.again) > 0 {
+				c.now = min(c.now, c.again[0].again)
 			}
 			if c.others != nil && c.now == next {
 				c.now += c.others.wake(c.now - was)
@@ -165,6 +178,35 @@ func (c *core) waiting() Queue {
 	return Queue{Len: len(c.queue), First: c.computed - c.queue[0].computed}
 }
 
+// quarter is of a second.
+const quarter = 250 * time.Millisecond
+
+// send is what a client does, until it has sent a request, or has tried often enough.
+func (c *core) send(o *outcome, q queued, counts bool) {
+	for ; q.attempt < max(c.attempts, 1); q.attempt++ {
+		sent := true
+		if q.from != nil {
+			q.standsFor, sent = q.from.Send(c.now, q.p)
+		}
+		if sent {
+			c.take(o, q, counts)
+			return
+		}
+	}
+	if counts {
+		o.held++
+	}
+}
+
+// refuse answers, and the client sends the request again.
+func (c *core) refuse(q queued) {
+	c.answer(q)
+	if q.attempt++; q.attempt < c.attempts && !q.lies {
+		q.again = c.now + roundTrip
+		c.again = append(c.again, q)
+	}
+}
+
 func (c *core) take(o *outcome, q queued, counts bool) {
 	c.compute(c.intake)
 	c.seen.Arrived[q.p.Criticality()-Sheddable]++
@@ -178,7 +220,7 @@ func (c *core) take(o *outcome, q queued, counts bool) {
 		if counts {
 			o.shed[crit]++
 		}
-		c.answer(q)
+		c.refuse(q)
 		return
 	}
 	if len(c.queue) == 0 {
@@ -204,12 +246,16 @@ func (c *core) serve(o *outcome, begin time.Duration) {
 		if q.arrived-begin > c.settles() && !q.lies {
 			o.shed[q.p.Criticality()]++
 		}
-		c.answer(q)
+		c.refuse(q)
 		return
 	}
 	c.compute(c.takes)
 	c.answer(q)
-	if took := c.now - q.arrived; took <= c.deadline() && q.arrived-begin > c.settles() && !q.lies {
+	took := c.now - q.arrived
+	if took <= c.deadline() && q.arrived >= begin && !q.lies && len(o.answers) > 0 {
+		o.answers[(q.arrived-begin)/quarter]++
+	}
+	if took <= c.deadline() && q.arrived-begin > c.settles() && !q.lies {
 		o.inTime[q.p.Criticality()]++
 		o.latencies = append(o.latencies, took)
 	}

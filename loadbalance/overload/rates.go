@@ -32,6 +32,13 @@ type burst struct {
 // sure is how many of so many do not arrive by chance.
 func sure(arrived float64) float64 { return arrived - burstSigma*math.Sqrt(arrived) }
 
+// forget keeps a part of what was asked for.
+func (r *rates) forget(keep float64) {
+	for i := range r.asked {
+		r.asked[i] *= keep
+	}
+}
+
 // tick takes how many arrived in a time, and how many were asked for, and returns how many are
 // asked for a second. usual is the same over a longer time. What is asked for more or less than
 // that counts for the criticalities of which more or less is, and not by chance: a flood of one
