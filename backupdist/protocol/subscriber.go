@@ -155,11 +155,11 @@ func (s *Subscriber) next(st State, send *Send) {
 
 // partOf is the subscriber's part of the newest, and of the base if that may be what it holds.
 func (s *Subscriber) partOf(st State) (part, base *assignment.Assignment) {
-	part = st.Parts.Part(s.part)
+	var held *assignment.Cut
 	if b := st.Base; b != nil && s.held.gen == b.Generation() && s.held.store == b.StoreID() {
-		part, base = part.WithMoves(st.Parts.MovesSince(st.BaseParts, s.part)), st.BaseParts.Part(s.part)
+		held = st.BaseParts
 	}
-	return part, base
+	return st.Parts.Since(held, s.part)
 }
 
 // Wake is when Next is to be called at the latest.

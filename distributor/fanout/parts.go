@@ -61,15 +61,13 @@ func (d *downward) sendPart(now time.Time, s *subscriber, next step, target Sess
 			return
 		}
 	}
-	var on *assignment.Assignment
-	part := it.parts().Part(task)
+	var from *assignment.Cut
 	if base != nil {
-		part = part.WithMoves(it.parts().MovesSince(base.parts(), task))
-		if next == stepDelta {
-			if on = base.parts().Part(task); on.Checksum() != s.progress.sum {
-				on = nil
-			}
-		}
+		from = base.parts()
+	}
+	part, on := it.parts().Since(from, task)
+	if on != nil && (next != stepDelta || on.Checksum() != s.progress.sum) {
+		on = nil
 	}
 	d.cfg.Limiter.Release(now, s.id)
 	s.part = sentPart{version, part.Checksum()}
