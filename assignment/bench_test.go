@@ -131,6 +131,18 @@ func BenchmarkApply(b *testing.B) {
 
 // The checksum is computed once an assignment, so each turn builds one: take
 // BenchmarkNew off.
+// BenchmarkPart cuts one task's part of 100 slices, with its moves and what it held before, as a
+// Distributor does for each slicelet of each generation, and sums it up.
+func BenchmarkPart(b *testing.B) {
+	base, next := benchPair(b)
+	before, after := assignment.NewCut(base), assignment.NewCut(next)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		part, _ := after.Since(before, next.Task(i%next.NumTasks()).Name)
+		part.Checksum()
+	}
+}
+
 func BenchmarkNewAndChecksum(b *testing.B) {
 	_, next := benchPair(b)
 	h, tasks, c := next.Header(), benchTasks(next), next.Columns()

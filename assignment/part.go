@@ -23,7 +23,7 @@ const PartFrom = 1 << 14
 // generation came before) is the same by the part as by the whole.
 
 // Moves are what a part says besides of keys that the task has come to own, or has lost, since
-// an earlier generation, Base. Both are nil where that is not known. They are parts without the
+// an earlier generation, Base. Each is nil if there are none, or where that is not known. They are parts without the
 // task's own slices: From is of the generation Base, and has the keys that have come, To is of
 // the part's generation, and has those that have gone. They are for listeners, and no part of
 // the checksum.
@@ -45,8 +45,9 @@ func (a *Assignment) WithMoves(m Moves) *Assignment {
 type Cut struct {
 	a       *Assignment
 	once    sync.Once
-	offsets []uint32 // into slices, by position in the task table, and one more
-	slices  []uint32 // the numbers of a task's slices in key order, task after task
+	offsets []uint32 // into numbers, by position in the task table, and one more
+	numbers []uint32 // those of a task's slices in key order, task after task
+	others  []uint32 // the positions of up to two tasks, of which parts have one that is not their own
 }
 
 // NewCut is of a whole assignment.
@@ -55,7 +56,7 @@ func NewCut(a *Assignment) *Cut { return &Cut{a: a} }
 // sort sorts the slices by task.
 func (c *Cut) sort() {
 	a := c.a
-	c.offsets, c.slices = make([]uint32, len(a.tasks)+1), make([]uint32, len(a.c.Owners))
+	c.offsets, c.numbers = make([]uint32, len(a.tasks)+1), make([]uint32, len(a.c.Owners))
 	for _, o := range a.c.Owners {
 		c.offsets[o+1]++
 	}
@@ -66,63 +67,86 @@ func (c *Cut) sort() {
 	for i := range a.c.Starts {
 		r := a.Replicas(i)
 		for _, o := range a.c.Owners[r.lo:r.hi] {
-			c.slices[next[o]] = uint32(i)
+			c.numbers[next[o]] = uint32(i)
 			next[o]++
+		}
+	}
+	c.findOthers()
+}
+
+// findOthers finds the first two tasks that can take slices, or if there are fewer than two
+// then after them the first of the rest.
+func (c *Cut) findOthers() {
+	for _, takes := range []bool{true, false} {
+		for i := range c.a.tasks {
+			s := c.a.tasks[i].State
+			if len(c.others) < 2 && takes == (s == TaskRunning || s == TaskStarting) {
+				c.others = append(c.others, uint32(i))
+			}
 		}
 	}
 }
 
 // Part is the one for a task, which may own nothing, or not be there.
-func (c *Cut) Part(task string) *Assignment { return c.a.only(task, c.own(task), c.others(task)) }
-
-// MovesSince are those of a task's part since an earlier generation. They are zero if base is
-// nil or not of the same job and store, or not earlier.
-func (c *Cut) MovesSince(base *Cut, task string) Moves {
-	if base == nil || base.a.h.Job != c.a.h.Job || base.a.h.StoreID != c.a.h.StoreID || base.a.h.Generation >= c.a.h.Generation {
-		return Moves{}
-	}
-	then, now := base.own(task), c.own(task)
-	return Moves{From: base.a.only(task, less(now, then), nil), To: c.a.only(task, less(then, now), nil)}
+func (c *Cut) Part(task string) *Assignment {
+	part, _ := c.own(task)
+	return part
 }
 
-// own are the slices of a task.
-func (c *Cut) own(task string) []Slice {
-	pos, ok := c.a.names[task]
-	if !ok {
-		return nil
+// Since is the part for a task that holds a part of an earlier generation, base, or of no known
+// one, nil. held is the part of base, nil if that is nil or not of the same job and store, or not
+// earlier; otherwise part has its moves since then.
+func (c *Cut) Since(base *Cut, task string) (part, held *Assignment) {
+	part, now := c.own(task)
+	if base == nil || base.a.h.Job != c.a.h.Job || base.a.h.StoreID != c.a.h.StoreID || base.a.h.Generation >= c.a.h.Generation {
+		return part, nil
 	}
+	held, then := base.own(task)
+	part.moves = Moves{From: base.moved(task, less(now, then)), To: c.moved(task, less(then, now))}
+	return part, held
+}
+
+// own is the part for a task, and its slices.
+func (c *Cut) own(task string) (*Assignment, []Slice) {
 	c.once.Do(c.sort)
-	numbers := c.slices[c.offsets[pos]:c.offsets[pos+1]]
-	own := make([]Slice, len(numbers))
+	var numbers []uint32
+	pos, ok := c.a.names[task]
+	if ok {
+		numbers = c.numbers[c.offsets[pos]:c.offsets[pos+1]]
+	}
+	own, p := make([]Slice, len(numbers)), newPortion(c.a, len(numbers))
 	for i, n := range numbers {
 		own[i] = c.a.Slice(int(n))
+		p.add(own[i], int(n))
 	}
-	return own
-}
-
-// others are the positions of the task itself and of another one, as far as they are there.
-func (c *Cut) others(task string) (positions []uint32) {
-	other := -1
-	for i := range c.a.tasks {
-		t := &c.a.tasks[i]
-		if t.Name == task {
-			continue
-		}
-		if t.State == TaskRunning || t.State == TaskStarting {
-			other = i
+	var besides []uint32
+	if ok {
+		besides = append(besides, uint32(pos))
+	}
+	for _, o := range c.others {
+		if !ok || o != uint32(pos) {
+			besides = append(besides, o)
 			break
 		}
-		if other < 0 {
-			other = i
+	}
+	return p.build(task, besides), own
+}
+
+// moved is what moves say of ranges of keys, which are in order and apart.
+func (c *Cut) moved(task string, ranges []Slice) *Assignment {
+	if len(ranges) == 0 {
+		return nil
+	}
+	p := newPortion(c.a, len(ranges))
+	for _, s := range ranges {
+		for s.Start < s.End {
+			i := c.a.Find(s.Start)
+			end := min(c.a.Slice(i).End, s.End)
+			p.add(Slice{s.Start, end}, i)
+			s.Start = end
 		}
 	}
-	if other >= 0 {
-		positions = append(positions, uint32(other))
-	}
-	if pos, ok := c.a.names[task]; ok {
-		positions = append(positions, uint32(pos))
-	}
-	return positions
+	return p.build(task, nil)
 }
 
 // less returns the keys of a that are not in b; both are in order and apart.
@@ -147,34 +171,52 @@ func less(a, b []Slice) (out []Slice) {
 	return out
 }
 
-// only is the assignment without the owners of other keys than those of the ranges, which are
-// in order and apart, and with the tasks that own these and those at other positions.
-func (a *Assignment) only(task string, ranges []Slice, positions []uint32) *Assignment {
+// portion collects what a part has of an assignment.
+type portion struct {
+	a  *Assignment
+	c  Columns
+	at SliceKey // the end of what it has
+}
+
+func newPortion(a *Assignment, slices int) *portion {
+	p := &portion{a: a, c: Columns{
+		Starts: make([]SliceKey, 0, 2*slices+1), Offsets: make([]uint32, 1, 2*slices+2), Owners: make([]uint32, 0, slices),
+		SinceTable: a.c.SinceTable,
+	}}
+	if a.c.Since != nil {
+		p.c.Since = make([]uint8, 0, slices)
+	}
+	return p
+}
+
+// add adds keys of the i-th slice, which are after those that it has, with their replicas.
+func (p *portion) add(s Slice, i int) {
+	p.skip(s.Start)
+	r := p.a.Replicas(i)
+	p.c.Starts = append(p.c.Starts, s.Start)
+	p.c.Owners = append(p.c.Owners, p.a.c.Owners[r.lo:r.hi]...)
+	if p.a.c.Since != nil {
+		p.c.Since = append(p.c.Since, p.a.c.Since[r.lo:r.hi]...)
+	}
+	p.c.Offsets = append(p.c.Offsets, uint32(len(p.c.Owners)))
+	p.at = s.End
+}
+
+// skip adds the keys up to one without replicas, if there are any.
+func (p *portion) skip(to SliceKey) {
+	if p.at < to {
+		p.c.Starts = append(p.c.Starts, p.at)
+		p.c.Offsets = append(p.c.Offsets, uint32(len(p.c.Owners)))
+	}
+}
+
+// build makes the part of it, in which all other keys have no replicas. It has the tasks that
+// own something, and those at other positions.
+func (p *portion) build(task string, positions []uint32) *Assignment {
+	p.skip(KeyspaceEnd)
+	a, c := p.a, p.c
 	h := a.h
 	h.Part = task
-	c := Columns{Offsets: []uint32{0}, SinceTable: a.c.SinceTable}
-	add := func(start SliceKey, r Replicas) {
-		c.Starts = append(c.Starts, start)
-		c.Owners = append(c.Owners, a.c.Owners[r.lo:r.hi]...)
-		if a.c.Since != nil {
-			c.Since = append(c.Since, a.c.Since[r.lo:r.hi]...)
-		}
-		c.Offsets = append(c.Offsets, uint32(len(c.Owners)))
-	}
-	at := SliceKey(0)
-	for _, s := range ranges {
-		if at < s.Start {
-			add(at, Replicas{})
-		}
-		for at = s.Start; at < s.End; {
-			i := a.Find(at)
-			add(at, a.Replicas(i))
-			at = min(a.Slice(i).End, s.End)
-		}
-	}
-	if at < KeyspaceEnd {
-		add(at, Replicas{})
-	}
 	positions = append(positions, c.Owners...)
 	slices.Sort(positions)
 	positions = slices.Compact(positions)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -53,6 +54,7 @@ type Distributor struct {
 	relay      *relay.Service
 	handlers   *handlers.Group // and every goroutine
 	candidates chan struct{}   // holds a token when assigners have named others
+	cuts       cuts
 
 	given struct{ subscribers, jobs atomic.Uint64 } // numbers given out
 
@@ -84,7 +86,7 @@ func newDistributor(cfg Config, lookup lookupFunc) (*Distributor, error) {
 	}
 	d := &Distributor{
 		cfg: cfg, log: cfg.Logger.With("distributor", cfg.ID), metrics: m, lookupHost: lookup,
-		handlers: handlers.New(), candidates: make(chan struct{}, 1),
+		handlers: handlers.New(), candidates: make(chan struct{}, 1), cuts: make(cuts, runtime.GOMAXPROCS(0)),
 		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string), wholes: newWholes(), handshakes: m.newHandshakes(cfg.Rights), unknowns: limiter.NewNames(),
 		upstreams: make(map[string]*attachment), views: make(fanout.PreferenceView),
 		tasks: tasks{of: make(map[string]map[taskName]int)},

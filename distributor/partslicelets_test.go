@@ -149,15 +149,6 @@ func TestSliceletsWithPartsAndWithout(t *testing.T) {
 	settle := func(before *assignment.Assignment, at string) {
 		t.Helper()
 		for _, s := range tasks {
-			for s.Assignment() == nil || s.Assignment().Generation() != a.Generation() || at != "" && (s.Assignment().Part() != "") != s.parts(at) {
-				if ctx.Err() != nil {
-					t.Fatalf("%s holds %v, served by %s; want generation %d", s.Task(), s.Assignment(), at, a.Generation())
-				}
-				time.Sleep(10 * time.Millisecond)
-			}
-			if err := s.AwaitListeners(ctx); err != nil {
-				t.Fatal(err)
-			}
 			var own []assignment.Slice
 			for x, r := range a.All() {
 				for o := range r.All() {
@@ -166,8 +157,15 @@ func TestSliceletsWithPartsAndWithout(t *testing.T) {
 					}
 				}
 			}
-			if got := s.Slices(); len(own) == 0 || !slices.Equal(got, own) {
-				t.Errorf("%s owns %d slices, want %d", s.Task(), len(got), len(own))
+			// What it owns follows the assignment that it has a little later.
+			for s.Assignment() == nil || s.Assignment().Generation() != a.Generation() || at != "" && (s.Assignment().Part() != "") != s.parts(at) || len(own) == 0 || !slices.Equal(s.Slices(), own) {
+				if ctx.Err() != nil {
+					t.Fatalf("%s holds %v, served by %s, and owns %d slices; want generation %d and %d slices", s.Task(), s.Assignment(), at, len(s.Slices()), a.Generation(), len(own))
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			if err := s.AwaitListeners(ctx); err != nil {
+				t.Fatal(err)
 			}
 			if before == nil {
 				continue

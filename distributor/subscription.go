@@ -72,10 +72,25 @@ func (s *subscription) handle(m *slicerv1.WatchRequest) error {
 	return err
 }
 
+// cuts holds a token for each subscriber whose part is being cut, of no more at once than there
+// are processors: all slicelets of a job want theirs at once, and other goroutines are to have
+// their turn meanwhile.
+type cuts chan struct{}
+
+func (c cuts) cut(p fanout.CutPart) fanout.PartCut {
+	c <- struct{}{}
+	defer func() { <-c }()
+	return p.Cut()
+}
+
 // send sends until there is nothing more to send.
 func (s *subscription) send() {
 	for {
-		out, ok := s.job.step(time.Now(), fanout.Ready{ID: s.id}).(fanout.Send)
+		answer := s.job.step(time.Now(), fanout.Ready{ID: s.id})
+		for c, ok := answer.(fanout.CutPart); ok; c, ok = answer.(fanout.CutPart) {
+			answer = s.job.step(time.Now(), s.job.d.cuts.cut(c))
+		}
+		out, ok := answer.(fanout.Send)
 		if !ok {
 			return
 		}

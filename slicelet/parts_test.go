@@ -114,7 +114,7 @@ func TestPartsAgainstTheWhole(t *testing.T) {
 			if rapid.IntRange(0, 5).Draw(t, "whole") > 0 {
 				got = assignment.NewCut(a).Part(me.Name)
 				if held != nil && known {
-					got = got.WithMoves(assignment.NewCut(a).MovesSince(assignment.NewCut(whole.now().a), me.Name))
+					got, _ = assignment.NewCut(a).Since(assignment.NewCut(whole.now().a), me.Name)
 				}
 			} else if held != nil {
 				known = held.Part() == ""

@@ -16,9 +16,8 @@ import (
 func parts(tb testing.TB) (base, next *assignment.Assignment) {
 	a := big(tb, 400, 10)
 	b := changed(tb, a, 5)
-	before, after := assignment.NewCut(a), assignment.NewCut(b)
-	task := a.Task(3).Name
-	return before.Part(task), after.Part(task).WithMoves(after.MovesSince(before, task))
+	next, base = assignment.NewCut(b).Since(assignment.NewCut(a), a.Task(3).Name)
+	return base, next
 }
 
 func receive(f *wire.Frame, base *assignment.Assignment) (*assignment.Assignment, error) {

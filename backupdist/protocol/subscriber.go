@@ -36,6 +36,8 @@ type Subscriber struct {
 	// flight is a delta.
 	part   string
 	onBase bool
+	// partSum is the checksum of its part of the newest, 0 as long as that has not been cut.
+	partSum uint64
 }
 
 // held is what a subscriber has.
@@ -137,14 +139,21 @@ func (s *Subscriber) Next(now time.Time, st State) (send Send) {
 // when that one has been acknowledged.
 func (s *Subscriber) next(st State, send *Send) {
 	if s.newest != st.Newest {
-		s.newest, s.refusals = st.Newest, 0
+		s.newest, s.refusals, s.partSum = st.Newest, 0, 0
 	}
 	a, base := st.Newest, st.Base
+	if s.flight.gen != 0 || s.refusals >= maxRefusals || s.held.store == a.StoreID() && s.held.gen > a.Generation() {
+		return
+	}
 	if s.part != "" && a.NumSlices() >= assignment.PartFrom {
+		if s.partSum != 0 && s.held == (held{a.Generation(), a.StoreID(), s.partSum}) {
+			return
+		}
 		a, base = s.partOf(st)
+		s.partSum = a.Checksum()
 	}
 	newest := heldOf(a)
-	if s.flight.gen != 0 || s.held == newest || s.held.store == newest.store && s.held.gen > newest.gen || s.refusals >= maxRefusals {
+	if s.held == newest {
 		return
 	}
 	s.flight, send.Newest, send.Compressed = newest, a, s.compressed
@@ -155,11 +164,11 @@ func (s *Subscriber) next(st State, send *Send) {
 
 // partOf is the subscriber's part of the newest, and of the base if that may be what it holds.
 func (s *Subscriber) partOf(st State) (part, base *assignment.Assignment) {
-	part = st.Parts.Part(s.part)
+	var held *assignment.Cut
 	if b := st.Base; b != nil && s.held.gen == b.Generation() && s.held.store == b.StoreID() {
-		part, base = part.WithMoves(st.Parts.MovesSince(st.BaseParts, s.part)), st.BaseParts.Part(s.part)
+		held = st.BaseParts
 	}
-	return part, base
+	return st.Parts.Since(held, s.part)
 }
 
 // Wake is when Next is to be called at the latest.

@@ -40,7 +40,7 @@ type (
 // Actions on subscribers.
 type (
 	// Wake says that a subscriber lacks something: Ready is to be asked for it until
-	// there is no Send.
+	// there is no Send, nor CutPart.
 	Wake struct{ ID uint64 }
 	// Send is what to send to the subscriber that was Ready: an assignment, or with ""
 	// as Kind a status.
@@ -48,6 +48,13 @@ type (
 		ID       uint64
 		Messages *prepared.Messages
 		Kind     string
+	}
+	// CutPart asks a subscriber that was Ready for what its Cut makes, which is to be the next
+	// event of that subscriber's, in the place of Ready: its answer is that of Ready.
+	CutPart struct {
+		id       uint64
+		task     string
+		of, from *assignment.Cut // of the newest, and of what is held, nil if that is not known
 	}
 	// Served says that a subscriber has been sent what there was for it at first.
 	Served struct{ ID uint64 }
@@ -116,6 +123,7 @@ func (Pause) action()         {}
 func (Resume) action()        {}
 func (Wake) action()          {}
 func (Send) action()          {}
+func (CutPart) action()       {}
 func (Served) action()        {}
 func (End) action()           {}
 func (Refuse) action()        {}

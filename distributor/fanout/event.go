@@ -102,6 +102,11 @@ type (
 	// Ready asks what a subscriber is to be sent next, after a Wake. Send is the answer;
 	// without one it lacks nothing until the next Wake.
 	Ready struct{ ID uint64 }
+	// PartCut is what a CutPart asks for.
+	PartCut struct {
+		id         uint64
+		part, held *assignment.Assignment
+	}
 	// DeltaFailed says that the delta which was to be sent could not be encoded.
 	DeltaFailed struct{ ID uint64 }
 	// Holds is what a Distributor of the second tier says that it holds now, whatever it
@@ -167,6 +172,7 @@ func (Came) event()           {}
 func (Reported) event()       {}
 func (Acked) event()          {}
 func (Ready) event()          {}
+func (PartCut) event()        {}
 func (DeltaFailed) event()    {}
 func (Holds) event()          {}
 func (HeldElsewhere) event()  {}

@@ -150,6 +150,8 @@ func (j *Job) Step(now time.Time, e Event) []Action {
 		j.tick(now, e.Acknowledged)
 	case Ready:
 		j.down.send(now, e.ID, j.up.target.Session)
+	case PartCut:
+		j.down.sendPart(now, e, j.up.target.Session)
 	case Reported:
 		j.report(now, e)
 	case Acked:
@@ -354,7 +356,8 @@ func (j *Job) fetch(now time.Time, e Fetched) {
 		return
 	}
 	if it := j.cache.item(g); e.Part != "" && it.a.NumSlices() >= assignment.PartFrom {
-		j.do(Found{Messages: j.cfg.Encode(nil, it.parts().Part(e.Part), false)})
+		cut := it.parts()
+		j.do(Found{Messages: prepared.Later(func() *prepared.Messages { return j.cfg.Encode(nil, cut.Part(e.Part), false) })})
 		return
 	}
 	j.do(Found{Messages: j.cache.whole(g, e.Compressed)})

@@ -67,7 +67,7 @@ func (d *downward) send(now time.Time, id uint64, target Session) {
 	}
 	newest, next := d.cache.newest(), d.next(s)
 	if (next == stepDelta || next == stepWhole) && d.takesPart(s) {
-		d.sendPart(now, s, next, target)
+		d.cutPart(now, s, next, target)
 		return
 	}
 	switch next {

@@ -329,17 +329,15 @@ func (s *Server) todo(st *Stream) (msgs []*slicerv1.WatchResponse, over bool, er
 
 // partFrame is what brings a stream to the part of an assignment.
 func (s *Server) partFrame(st *Stream, a *assignment.Assignment) (*wire.Frame, error) {
-	cut := assignment.NewCut(a)
-	part, base := cut.Part(st.part), s.before[st.held]
-	if base == nil || base.StoreID() != a.StoreID() {
-		return wire.PartFrame(nil, part)
+	var on *assignment.Cut
+	if base := s.before[st.held]; base != nil {
+		on = assignment.NewCut(base)
 	}
-	on := assignment.NewCut(base)
-	part = part.WithMoves(cut.MovesSince(on, st.part))
+	part, held := assignment.NewCut(a).Since(on, st.part)
 	if st.whole {
-		return wire.PartFrame(nil, part)
+		held = nil
 	}
-	return wire.PartFrame(on.Part(st.part), part)
+	return wire.PartFrame(held, part)
 }
 
 // Messages are a frame as it is sent.

@@ -36,6 +36,12 @@ type Local interface{ Local() }
 // be called more than once, and concurrently.
 func New(build func() ([]proto.Message, error)) *Messages { return &Messages{build: build} }
 
+// Later makes the messages of those that m makes when they are first needed.
+func Later(m func() *Messages) *Messages {
+	m = sync.OnceValue(m)
+	return New(func() ([]proto.Message, error) { return m().build() })
+}
+
 // Send sends all of them. sent is told the size of each message, bytes, once the
 // stream has taken it; it may be nil. An error that matches ErrBuild leaves the
 // stream as it was.

@@ -81,7 +81,11 @@ func (s *Subscriber) finish(err error) {
 // sendAll sends until there is nothing more to send.
 func (s *Subscriber) sendAll() {
 	for {
-		out, ok := s.job.step(fanout.Ready{ID: s.id}).(fanout.Send)
+		answer := s.job.step(fanout.Ready{ID: s.id})
+		for c, ok := answer.(fanout.CutPart); ok; c, ok = answer.(fanout.CutPart) {
+			answer = s.job.step(c.Cut())
+		}
+		out, ok := answer.(fanout.Send)
 		if !ok {
 			return
 		}
