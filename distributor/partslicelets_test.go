@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/porttest"
 	"github.com/slicer-project/slicer/distributor/crowdtest"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"github.com/slicer-project/slicer/slicelet"
@@ -108,7 +109,10 @@ func TestSliceletsWithPartsAndWithout(t *testing.T) {
 	serveTCP(t, l, func(s grpc.ServiceRegistrar) { slicerv1.RegisterAssignerServiceServer(s, f) })
 	a := firstOf(t, testJob, testStore, baseGen, assignment.PartFrom)
 	f.set(a)
-	var addresses []string
+	addresses, err := porttest.Free(2) // of one a second Distributor is to have the address
+	if err != nil {
+		t.Fatal(err)
+	}
 	var stops []func()
 	for i, opts := range [][]grpc.ServerOption{nil, {grpc.ChainStreamInterceptor(func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) error {
 		return h(srv, older{s})
@@ -118,11 +122,10 @@ func TestSliceletsWithPartsAndWithout(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { d.Close() })
-		at, err := net.Listen("tcp", "127.0.0.1:0")
+		at, err := net.Listen("tcp", addresses[i])
 		if err != nil {
 			t.Fatal(err)
 		}
-		addresses = append(addresses, at.Addr().String())
 		stops = append(stops, serveTCP(t, at, d.Register, append(ServerOptions(), opts...)...))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -205,7 +208,7 @@ func TestSliceletsWithPartsAndWithout(t *testing.T) {
 	step(8000, true, addresses[1])
 	at, err := net.Listen("tcp", addresses[0])
 	if err != nil {
-		t.Skip("the port has been taken by another: ", err)
+		t.Fatal(err)
 	}
 	d, err := New(Config{ID: "d2", Assigners: []string{l.Addr().String()}})
 	if err != nil {
@@ -233,8 +236,8 @@ func serveTCP(t testing.TB, l net.Listener, register func(grpc.ServiceRegistrar)
 
 // BenchmarkSliceletMemory is what a slicelet of a job of 10^4 tasks x 100 slices that the balancer
 // made has on its heap and stacks, its connection included: with its part, and beside it with the
-// whole, as older ones hold it. The Distributor is a process of its own. It checks itself whether
-// the bar of 2 MB is met.
+// whole, as older ones hold it. The Distributor is a process of its own. It fails where the part
+// takes more than 2 MB.
 func BenchmarkSliceletMemory(b *testing.B) {
 	f, assigner := loopbackAssigner(b)
 	a := ofBalancer(b, 1_000_000)
