@@ -79,8 +79,7 @@ func (c *Cut) sort() {
 func (c *Cut) findOthers() {
 	for _, takes := range []bool{true, false} {
 		for i := range c.a.tasks {
-			s := c.a.tasks[i].State
-			if len(c.others) < 2 && takes == (s == TaskRunning || s == TaskStarting) {
+			if len(c.others) < 2 && takes == c.a.tasks[i].State.TakesSlices() {
 				c.others = append(c.others, uint32(i))
 			}
 		}

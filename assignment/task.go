@@ -40,6 +40,9 @@ func (s TaskState) String() string {
 	return fmt.Sprintf("TaskState(%d)", uint8(s))
 }
 
+// TakesSlices reports whether slices can be moved to a task, at once or when it has started.
+func (s TaskState) TakesSlices() bool { return s == TaskStarting || s == TaskRunning }
+
 // ParseTaskState reads what String prints.
 func ParseTaskState(s string) (TaskState, error) {
 	for i, n := range taskStateNames {

@@ -181,7 +181,7 @@ func (d *drain) alone(a *assignment.Assignment) bool {
 		return false
 	}
 	for _, t := range a.Tasks() {
-		if t.Name != d.me.Name && (t.State == assignment.TaskRunning || t.State == assignment.TaskStarting) {
+		if t.Name != d.me.Name && t.State.TakesSlices() {
 			return false
 		}
 	}
