@@ -29,6 +29,12 @@ func (h *Header) String() string {
 	return text
 }
 
+// Comparable reports whether there can be a delta between assignments with these headers: they
+// are of one job and store, and both whole or parts for one task.
+func (h *Header) Comparable(o *Header) bool {
+	return h.Job == o.Job && h.StoreID == o.StoreID && h.Part == o.Part
+}
+
 // Columns are the slices of an assignment, one value a slice or an owner.
 type Columns struct {
 	// Starts of the slices, the first 0, increasing. A slice ends where the next begins.

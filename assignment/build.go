@@ -49,7 +49,7 @@ func Successor(prev *Assignment, h Header, tasks []Task, p Placement) (*Assignme
 	h.Previous, h.Horizon, h.Part = 0, 0, ""
 	if prev != nil {
 		h.Previous, h.Horizon = prev.h.Generation, prev.h.Horizon
-		if h.Job != prev.h.Job || h.StoreID != prev.h.StoreID || prev.h.Part != "" {
+		if !h.Comparable(&prev.h) {
 			return nil, fmt.Errorf("assignment of %v cannot follow one of %v", &h, &prev.h)
 		}
 	}

@@ -39,7 +39,7 @@ type Edit struct {
 // parts for one task.
 // Its size follows the number of slices that differ.
 func Diff(base, next *Assignment) (*Delta, error) {
-	if base.h.Job != next.h.Job || base.h.StoreID != next.h.StoreID || base.h.Part != next.h.Part {
+	if !base.h.Comparable(&next.h) {
 		return nil, fmt.Errorf("%w: %v against %v", ErrBase, &base.h, &next.h)
 	}
 	d := &Delta{H: next.h, Base: base.h.Generation}
@@ -171,7 +171,7 @@ func (c *Columns) tidyOffsets() {
 // matches ErrBase when d is on another assignment, and one that names what is
 // wrong when d makes none; base is untouched.
 func Apply(base *Assignment, d *Delta) (*Assignment, error) {
-	if base.h.Job != d.H.Job || base.h.StoreID != d.H.StoreID || base.h.Generation != d.Base || base.h.Part != d.H.Part {
+	if !base.h.Comparable(&d.H) || base.h.Generation != d.Base {
 		return nil, fmt.Errorf("%w: it is on generation %d of %v; here is generation %d of %v", ErrBase, d.Base, &d.H, base.h.Generation, &base.h)
 	}
 	tasks, err := applyTasks(base.tasks, d)

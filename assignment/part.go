@@ -97,7 +97,7 @@ func (c *Cut) Part(task string) *Assignment {
 // earlier; otherwise part has its moves since then.
 func (c *Cut) Since(base *Cut, task string) (part, held *Assignment) {
 	part, now := c.own(task)
-	if base == nil || base.a.h.Job != c.a.h.Job || base.a.h.StoreID != c.a.h.StoreID || base.a.h.Generation >= c.a.h.Generation {
+	if base == nil || !base.a.h.Comparable(&c.a.h) || base.a.h.Generation >= c.a.h.Generation {
 		return part, nil
 	}
 	held, then := base.own(task)

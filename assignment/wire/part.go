@@ -93,9 +93,11 @@ func decodeMoved(a *assignment.Assignment, data []byte) (*assignment.Assignment,
 		return nil, nil
 	}
 	b, err := DecodeWholeOrPart(data)
-	if err == nil && (b.Job() != a.Job() || b.StoreID() != a.StoreID() || b.Part() != a.Part()) {
-		err = malformed("part", fmt.Errorf("from or to is of job %q, store %016x, part %q, not of job %q, store %016x, part %q",
-			b.Job(), b.StoreID(), b.Part(), a.Job(), a.StoreID(), a.Part()))
+	if err != nil {
+		return nil, err
 	}
-	return b, err
+	if of, want := b.Header(), a.Header(); !of.Comparable(&want) {
+		return nil, malformed("part", fmt.Errorf("from or to is of %v, not of %v", &of, &want))
+	}
+	return b, nil
 }
