@@ -10,6 +10,14 @@ import (
 // work that they are, since a whole's encoding serves all.
 const PartFrom = 1 << 14
 
+// ValidatePart reports whether a part can be asked for by this name: that of a task, or none.
+func ValidatePart(task string) error {
+	if task != "" && !ValidToken(task, MaxNameLen) {
+		return &FieldError{Field: "part", Value: task, Allowed: "a task's name, or none"}
+	}
+	return nil
+}
+
 // A part of an assignment is what one task needs of it. It is an Assignment of the same
 // generation that has of the slices those that the task owns, with all their replicas, as they
 // are in the whole. All other keys are in slices that have no replicas: that they are not the

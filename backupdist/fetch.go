@@ -60,8 +60,8 @@ func (s *Server) wanted(ctx context.Context, r *slicerv1.FetchRequest) (e *encod
 	if err := protocol.CheckName(r.GetJob(), r.GetGeneration()); err != nil {
 		return nil, nil, err
 	}
-	if r.GetPart() != "" && !assignment.ValidToken(r.GetPart(), assignment.MaxNameLen) {
-		return nil, nil, status.Error(codes.InvalidArgument, (&assignment.FieldError{Field: "part", Value: r.GetPart(), Allowed: "a task's name, or none"}).Error())
+	if err := assignment.ValidatePart(r.GetPart()); err != nil {
+		return nil, nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	p := s.asks(ctx, assignment.Watch)
 	j, err := s.acquireFor(ctx, r.GetJob(), p)

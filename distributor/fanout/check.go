@@ -145,8 +145,8 @@ func CheckFetch(req *slicerv1.FetchRequest, now time.Time) error {
 	if err == nil {
 		err = CheckGeneration(assignment.Generation(req.GetGeneration()), now)
 	}
-	if p := req.GetPart(); err == nil && p != "" && !assignment.ValidToken(p, assignment.MaxNameLen) {
-		err = &assignment.FieldError{Field: "part", Value: p, Allowed: "a task's name, or none"}
+	if err == nil {
+		err = assignment.ValidatePart(req.GetPart())
 	}
 	if err != nil {
 		return Invalid("fetch", err)
