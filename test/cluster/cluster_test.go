@@ -14,10 +14,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/slicer-project/slicer/assignment/cputest"
+	"github.com/slicer-project/slicer/assignment/seedtest"
 )
 
 var (
-	seeds = flag.Int("seeds", 20, "how many `seeds` TestSeeds runs")
+	seeds = flag.Int("seeds", seedtest.Cases(20), "how many `seeds` TestSeeds runs")
 	first = flag.Uint64("seed", 1, "the `first` of them; 0 draws it from the clock")
 )
 
@@ -145,7 +146,7 @@ func TestRepeats(t *testing.T) {
 	}
 	for _, seed := range []uint64{12345, 93} {
 		first := run(seed)
-		for range 3 {
+		for range seedtest.Cases(3) {
 			if again := run(seed); again != first {
 				t.Errorf("seed %d: once\n%s\nand then\n%s", seed, first, again)
 			}
