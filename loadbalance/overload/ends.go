@@ -18,6 +18,11 @@ const (
 	// more: where little is asked for since, those would be many for a quarter of a minute, and what
 	// ends would be taken for all that can.
 	missedFor = 2 * endsOver
+	// surelyFor is for how long all that is asked for must have fitted before handlers are taken not
+	// to be full any more, and less than trialShare must have been refused before what can end is
+	// taken to grow. Where little more is asked for than can end either is so for a moment by chance:
+	// of 1.2 times that a tenth of what can be done was lost, as the level swung (TestHandlersKeepTheirLevel).
+	surelyFor = endsOver
 	// takesOver is the time within which ends.takes grows by the factor e, unless handlers take less:
 	// they may come to take longer.
 	takesOver = time.Minute
@@ -29,6 +34,7 @@ type ends struct {
 	ended, kept, shed               float64       // of just now; kept: ended, and did not give up
 	sound                           time.Duration // since one was missed
 	full                            bool          // many were missed, and as much is asked for still
+	fits, spare                     time.Duration // for how long all that is asked for fits, and next to nothing is shed
 	// underWay is how many were while none ended too late, decayed, and idle for how long far
 	// fewer are.
 	underWay float64
@@ -60,6 +66,9 @@ func (e *ends) tick(s Seen, over time.Duration, k float64, l *Limits) {
 	lately := math.Exp(-over.Seconds() / askedOver.Seconds())
 	e.shed, e.ended = e.shed*lately+float64(max(s.Shed, 0)), e.ended*lately+float64(max(s.Ended, 0))
 	e.kept = e.kept*lately + float64(max(s.Ended-s.GaveUp, 0))
+	if e.spare += over; e.shed >= trialShare*e.ended {
+		e.spare = 0
+	}
 	e.rest(s, over, k)
 	// Where requests wait to be started it is the CPU that is full, of which Spacing says what it
 	// can do whatever is refused; what ends follows what is refused down.
@@ -78,10 +87,13 @@ func (e *ends) tick(s Seen, over time.Duration, k float64, l *Limits) {
 		e.can *= math.Pow(idleGrows, over.Seconds())
 	case e.shed > 2*trialShare*e.ended && l.Asked > e.can:
 		e.can = max(e.can*math.Exp(-over.Seconds()), rate)
-	case e.shed < trialShare*e.ended: // next to all that clients send, trial requests too
+	case e.spare >= surelyFor: // next to all that clients send is served, trial requests too
 		e.can *= math.Exp(over.Seconds())
 	}
-	if e.full = e.full && l.Asked >= e.can; e.full {
+	if e.fits += over; l.Asked >= e.can {
+		e.fits = 0
+	}
+	if e.full = e.full && e.fits < surelyFor; e.full {
 		l.Each, l.can, l.least = time.Duration(float64(time.Second)/rate), e.can, leastTakes*e.takes*float64(time.Second)
 	}
 }

@@ -95,7 +95,7 @@ const slotTakes = 40 * time.Millisecond
 // both is answered in time after the first seconds, and what share of the slots' time these
 // take.
 func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (hotServed, othersServed, good float64) {
-	deadline, takes, slots := cmp.Or(s.deadline, 400*time.Millisecond), cmp.Or(s.takes, slotTakes), cmp.Or(s.slots, 2)
+	deadline, takes := cmp.Or(s.deadline, 400*time.Millisecond), cmp.Or(s.takes, slotTakes)
 	s.limits = new(Limits)
 	if s.from == 0 {
 		s.from = 5 * time.Second
@@ -227,7 +227,7 @@ func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (h
 				s.waiting = s.waiting[1:]
 			}
 		}
-		for len(s.busy) < slots && len(s.waiting) > 0 {
+		for len(s.busy) < cmp.Or(s.slots, 2) && len(s.waiting) > 0 {
 			q := s.waiting[0]
 			s.waiting = s.waiting[1:]
 			if q.at = s.now + takes; q.full {
@@ -449,6 +449,57 @@ func TestHandlersSlow(t *testing.T) {
 			clients, seeds-1, least, beside, can)
 		if least < .95 || beside < .95 || can < 40 {
 			t.Error("too few")
+		}
+	}
+}
+
+// TestHandlersKeepTheirLevel: where somewhat more is asked for than handlers can do, that does not
+// swing between too much and too little, so that next to all that they can do is done.
+func TestHandlersKeepTheirLevel(t *testing.T) {
+	for _, times := range []float64{1.2, 1.5} {
+		for _, clients := range []int{0, 1, 20} {
+			for _, heeds := range []bool{true, false} {
+				good, seeds := 0., uint64(5)
+				for seed := range seeds {
+					s := &slots{heeds: heeds, admit: true, clients: make([]TaskLevel, clients), rate: func(time.Duration) float64 { return 50 * times }}
+					_, _, g := s.run(rand.New(rand.NewPCG(seed, 11)), 0, 0, 45*time.Second)
+					good += g / float64(seeds)
+				}
+				t.Logf("%v times, %d clients, heeds %t, seeds 0 to %d: %.3f of what the slots can do", times, clients, heeds, seeds-1, good)
+				if good < .96 {
+					t.Error("too few")
+				}
+			}
+		}
+	}
+}
+
+// TestHandlersGetMoreRoom: once what handlers wait for is four times as much, while far too much is
+// asked for, it is used after ten seconds, although clients hold back what was too much before.
+func TestHandlersGetMoreRoom(t *testing.T) {
+	const from, lasts, within = 20, 40, 10 // s
+	for _, times := range []float64{5, 10} {
+		for _, clients := range []int{0, 1, 20} {
+			var done [lasts]int
+			seeds := 5
+			for seed := range seeds {
+				s := &slots{heeds: true, admit: true, clients: make([]TaskLevel, clients)}
+				s.rate = func(now time.Duration) float64 {
+					if now >= from*time.Second {
+						s.slots = 8
+					}
+					return 50 * times
+				}
+				s.run(rand.New(rand.NewPCG(uint64(seed), 12)), 0, 0, lasts*time.Second)
+				for i := range done {
+					done[i] += sum(s.answers[4*i : 4*i+4])
+				}
+			}
+			t.Logf("%v times, %d clients, seeds 0 to %d: by second %v of %d, once there are 8 slots of %d",
+				times, clients, seeds-1, done[from-2:], 50*seeds, 200*seeds)
+			if good := sum(done[from+within : lasts-1]); float64(good) < .95*float64(200*seeds*(lasts-1-from-within)) {
+				t.Error("too few")
+			}
 		}
 	}
 }
