@@ -23,6 +23,8 @@ const (
 	// taken to grow. Where little more is asked for than can end either is so for a moment by chance:
 	// of 1.2 times that a tenth of what can be done was lost, as the level swung (TestHandlersKeepTheirLevel).
 	surelyFor = endsOver
+	// muchLonger is how much longer than they need handlers must be under way where the CPU is full.
+	muchLonger = 2
 	// takesOver is the time within which ends.takes grows by the factor e, unless handlers take less:
 	// they may come to take longer.
 	takesOver = time.Minute
@@ -41,8 +43,8 @@ type ends struct {
 	idle     time.Duration
 	// worked is for how many seconds handlers were under way, decayed. takes is the least that one
 	// took of it, as a mean, while none ended too late: what it takes if it waits for nothing; 0
-	// is not known.
-	worked, takes float64
+	// is not known. waited is for how many seconds requests waited to be started, decayed.
+	worked, takes, waited float64
 	// can is how many handlers can end in a second, while they are full. What does end will
 	// not do: it falls with what clients hold back.
 	can float64
@@ -53,6 +55,7 @@ func (e *ends) tick(s Seen, over time.Duration, k float64, l *Limits) {
 	e.seconds = e.seconds*k + over.Seconds()
 	e.served = e.served*k + float64(max(s.Ended, 0))
 	e.worked = e.worked*k + float64(max(s.UnderWay, 0))*over.Seconds()
+	e.waited = e.waited*k + float64(max(s.Waiting, 0))*over.Seconds()
 	e.missed = e.missed*k + float64(max(s.Missed+s.Refused, 0))
 	if e.sound += over; s.Missed+s.Refused > 0 {
 		e.sound = 0
@@ -70,18 +73,22 @@ func (e *ends) tick(s Seen, over time.Duration, k float64, l *Limits) {
 		e.spare = 0
 	}
 	e.rest(s, over, k)
-	// Where requests wait to be started it is the CPU that is full, of which Spacing says what it
-	// can do whatever is refused; what ends follows what is refused down.
-	if e.served < 1 || l.Asked*l.Spacing.Seconds() > 1 {
+	if e.served < 1 {
 		e.full = false
 		return
 	}
+	// Where requests wait to be started it is the CPU that is full, of which Spacing says what it
+	// can do whatever is refused; what ends follows what is refused down. If handlers are under way
+	// for far longer than that, and than they would be if they waited for nothing, something else is
+	// full as well.
+	cpu := l.Asked*l.Spacing.Seconds() > 1
+	long := e.worked > muchLonger*(e.takes*e.served+e.waited)
 	// What ends just now, less what may be chance, counts where it is more: a task that had little
 	// to do before ended little.
 	rate := max(max(e.served-e.gaveUp, leastEnds*e.served)/e.seconds, (e.kept-math.Sqrt(e.kept))/askedOver.Seconds())
 	switch {
 	case e.missed >= manyMissed*e.served:
-		e.full, e.can = true, rate
+		e.full, e.can = long || !cpu, rate
 	case !e.full:
 	case e.idle >= idleFor && !s.HeavyKeys: // else clients hold back nothing, and few are under way by chance
 		e.can *= math.Pow(idleGrows, over.Seconds())

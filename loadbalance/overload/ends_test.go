@@ -396,18 +396,22 @@ func TestHandlersFullAtOnce(t *testing.T) {
 }
 
 // TestCPUFull: where requests wait to be started, what handlers end counts for nothing,
-// however late.
+// however late, unless far more are under way than wait: then these wait for something else, too.
 func TestCPUFull(t *testing.T) {
-	for _, spacing := range []time.Duration{2 * time.Millisecond, 20 * time.Microsecond} {
+	for _, x := range []struct {
+		spacing  time.Duration
+		underWay int
+		want     bool
+	}{{2 * time.Millisecond, 2, false}, {20 * time.Microsecond, 2, true}, {2 * time.Millisecond, 8, false}, {2 * time.Millisecond, 200, true}} {
 		var p Pacer
 		var asked [Priorities]uint32
 		asked[300] = 75
 		var l *Limits
 		for range 100 {
-			l = p.Tick(Seen{Over: Tick, Busy: 10 * spacing, Starts: 10, Asked: &asked, Ended: 20, Missed: 10})
+			l = p.Tick(Seen{Over: Tick, Busy: 10 * x.spacing, Starts: 10, Waiting: 5, Asked: &asked, Ended: 20, Missed: 10, UnderWay: x.underWay})
 		}
-		if want := spacing < time.Millisecond; (l.Each > 0) != want {
-			t.Errorf("requests start each %v and 1,500 a second are asked for: an end counts for %v", spacing, l.Each)
+		if (l.Each > 0) != x.want {
+			t.Errorf("requests start each %v and 1,500 a second are asked for, with %d under way: an end counts for %v", x.spacing, x.underWay, l.Each)
 		}
 	}
 }

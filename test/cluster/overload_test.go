@@ -231,7 +231,7 @@ func (c *checker) floodEnds(f *flood) {
 			continue
 		}
 		shows := time.Duration(0) // after so long that it is full
-		if s.room.pooled {
+		if s.room.pooled() {
 			shows = patience // when handlers have waited for too long
 		}
 		c.overload.floods++

@@ -14,9 +14,11 @@ const (
 	poolSlots = 4
 	slotTakes = poolSlots * cpuTakes
 	// takeIn is what it costs to take a request in, and with startTakes to begin with it where
-	// handlers wait.
-	takeIn     = cpuTakes * 3 / 100
-	startTakes = cpuTakes / 200
+	// handlers wait. With dearStartTakes both the core and the slots are full from 1.7 times what these
+	// can do.
+	takeIn         = cpuTakes * 3 / 100
+	startTakes     = cpuTakes / 200
+	dearStartTakes = cpuTakes * 6 / 10
 	// overdueBy is how late an answer is that was begun in vain.
 	overdueBy = 20 * time.Millisecond
 	// lookEvery is how often a task that refuses looks for heavy keys, as package slicelet does.
@@ -28,7 +30,7 @@ const (
 type room struct {
 	s      *sliceletHost
 	life   uint64
-	pooled bool // handlers wait for slots
+	starts time.Duration // what it costs to begin with a request: less than cpuTakes if handlers wait for slots
 	pacer  overload.Pacer
 	limits *overload.Limits
 
@@ -63,10 +65,14 @@ type meter struct {
 
 func newRoom(s *sliceletHost) *room {
 	w := s.w
-	r := &room{s: s, life: s.life, pooled: w.hash(uint64(s.id), 77)%2 == 0, limits: new(overload.Limits), ticked: w.at, known: w.at}
+	starts := [...]time.Duration{cpuTakes, cpuTakes, startTakes, dearStartTakes}[w.hash(uint64(s.id), 77)%4]
+	r := &room{s: s, life: s.life, starts: starts, limits: new(overload.Limits), ticked: w.at, known: w.at}
 	r.meter.began = w.at
 	return r
 }
+
+// pooled reports whether handlers wait for slots.
+func (r *room) pooled() bool { return r.starts < cpuTakes }
 
 // compute brings up to date for how long the process has computed. While it is paused it
 // does not.
@@ -79,7 +85,7 @@ func (r *room) compute() {
 }
 
 func (r *room) takeIn() time.Duration {
-	if r.pooled {
+	if r.pooled() {
 		return startTakes
 	}
 	return takeIn
@@ -241,12 +247,8 @@ func (r *room) start() {
 			r.refuse(a)
 			continue
 		}
-		takes := cpuTakes
-		if r.pooled {
-			takes = startTakes
-		}
 		r.underWay++
-		r.computes, r.until = a, now+time.Duration(float64(takes)*r.s.slow)
+		r.computes, r.until = a, now+time.Duration(float64(r.starts)*r.s.slow)
 		w.traffic.enqueue(r.until, uint64(r.s.id), (*computedOf)(r))
 	}
 }
@@ -270,7 +272,7 @@ func (x *computedOf) happen() {
 	r.compute()
 	a := r.computes
 	r.computes = nil
-	if r.pooled {
+	if r.pooled() {
 		r.waiting = append(r.waiting, a)
 		r.fill()
 	} else {
