@@ -45,6 +45,9 @@ func (u *unit) server(task string) (drain func()) {
 		defer close(served)
 		_ = server.Serve(lis) // until it is closed
 	}()
+	// Its listener, which asks all others for what it has been given, is not to ask one that joins and
+	// does not serve yet: Slicelet would wait for the listener, and this for the server.
+	synctest.Wait()
 	u.Cleanup(func() {
 		_ = server.Close()
 		<-served
