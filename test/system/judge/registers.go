@@ -35,16 +35,14 @@ var register = porcupine.Model{
 // sift leaves out of one key's operations what says nothing, and bounds what was not
 // answered. Values are unique, so a write of unknown outcome whose value was never read
 // can be taken for one that comes last, and one whose value was read was carried out
-// before that was returned. It returns false if it has found already that no order
-// explains them.
-func sift(ops []history.Op) ([]porcupine.Operation, bool) {
+// before that was returned.
+func sift(ops []history.Op) (kept []history.Op) {
 	returned := map[string]time.Duration{} // the first return of a value
 	for _, o := range ops {
 		if at, ok := returned[o.Got]; !o.Unknown && (!ok || o.Return < at) {
 			returned[o.Got] = o.Return
 		}
 	}
-	var kept []history.Op
 	for _, o := range ops {
 		if o.Unknown {
 			at, ok := returned[o.Arg]
@@ -56,6 +54,93 @@ func sift(ops []history.Op) ([]porcupine.Operation, bool) {
 		}
 		kept = append(kept, o)
 	}
+	return kept
+}
+
+// mostChains is how many writes without an answer there may be for all their orders to be
+// tried: 120 orders, of which nearly all are refuted at once.
+const mostChains = 5
+
+// orders are all that writes of unknown outcome may have replaced: each what the last of a
+// chain of writes wrote, of which each replaced what the one before wrote. Where one of them is
+// not known, narrow knows less of what comes after it, and the search may not end. There is
+// none if they are too many.
+func orders(ops []history.Op) (all [][]history.Op) {
+	var heads []int // of chains
+	replacer, lasts := map[string]string{}, map[string]string{}
+	for i, o := range ops {
+		switch {
+		case !o.Write:
+		case o.Unknown:
+			heads = append(heads, i)
+		default:
+			replacer[o.Got] = o.Arg
+		}
+	}
+	if len(heads) == 0 || len(heads) > mostChains {
+		return nil
+	}
+	last := func(value string) string {
+		for range ops {
+			next, ok := replacer[value]
+			if !ok {
+				break
+			}
+			value = next
+		}
+		return value
+	}
+	lasts[""] = last("")
+	for _, i := range heads {
+		lasts[ops[i].Arg] = last(ops[i].Arg)
+	}
+	var place func(before string, order []history.Op, left []int)
+	place = func(before string, order []history.Op, left []int) {
+		if len(left) == 0 {
+			all = append(all, order)
+		}
+		for n, i := range left {
+			next := slices.Clone(order)
+			next[i].Unknown, next[i].Got = false, lasts[before]
+			place(ops[i].Arg, next, slices.Delete(slices.Clone(left), n, n+1))
+		}
+	}
+	place("", ops, heads)
+	return all
+}
+
+// check searches for an order of one key's operations that explains them.
+func check(ops []history.Op, limit time.Duration) porcupine.CheckResult {
+	began := time.Now()
+	kept := sift(ops)
+	all := orders(kept)
+	if all == nil {
+		all = [][]history.Op{kept}
+	}
+	result := porcupine.Illegal
+	for _, ops := range all {
+		left := limit - time.Since(began)
+		if left <= 0 {
+			return porcupine.Unknown
+		}
+		arranged, possible := arrange(ops)
+		if !possible {
+			continue
+		}
+		switch porcupine.CheckOperationsTimeout(register, arranged, left) {
+		case porcupine.Ok:
+			return porcupine.Ok
+		case porcupine.Unknown:
+			result = porcupine.Unknown
+		}
+	}
+	return result
+}
+
+// arrange makes operations for the search. It returns false if it has found already that no
+// order explains them.
+func arrange(kept []history.Op) ([]porcupine.Operation, bool) {
+	kept = slices.Clone(kept)
 	place := narrow(kept)
 	times := make([]time.Duration, 0, 2*len(kept))
 	for _, o := range kept {
@@ -187,12 +272,7 @@ func Registers(ops []history.Op, limit time.Duration) (map[string]porcupine.Chec
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			r := porcupine.Unknown
-			if sifted, possible := sift(list); !possible {
-				r = porcupine.Illegal
-			} else if left := time.Until(deadline); left > 0 {
-				r = porcupine.CheckOperationsTimeout(register, sifted, left)
-			}
+			r := check(list, time.Until(deadline))
 			mu.Lock()
 			defer mu.Unlock()
 			results[key] = r
