@@ -506,6 +506,9 @@ func TestTells(t *testing.T) {
 		return c
 	}
 	first := next()
+	if first.Generation == 0 { // the clerk knows, and the task does not yet
+		first = next()
+	}
 	if !first.Fresh || first.Task != "b" || first.Job != "web" || len(first.Arrived) != 1 {
 		t.Errorf("first: %+v", first)
 	}
