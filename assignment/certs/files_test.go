@@ -233,14 +233,14 @@ func TestSeveralSources(t *testing.T) {
 	ours, theirs := certstest.NewAuthority(t, "ours"), certstest.NewAuthority(t, "theirs")
 	cert, key := ours.Issue("server")
 	n := newNode(t, cert, key, ours.CA)
-	storeCert, storeKey := theirs.Issue("client", certstest.Expires(time.Hour))
+	storeCert, storeKey := theirs.Issue("client", certstest.Expires(30*time.Minute))
 	cfg := Config{Cert: storeCert, Key: storeKey, CA: theirs.CA, For: "store main", Logger: n.log.logger(), Registerer: n.reg}
 	s, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	own, other := n.value(t, "slicer_tls_expiry_seconds", Certificate), n.value(t, "slicer_tls_expiry_seconds", "certificate for store main")
-	if own <= other || other <= 0 || other > 3600 {
+	if own <= other || other <= 0 || other > 1800 {
 		t.Errorf("they expire in %v s and %v s", own, other)
 	}
 	write(t, storeKey, []byte("junk"))
