@@ -62,7 +62,8 @@ func (e *ends) tick(s Seen, over time.Duration, k float64, l *Limits) {
 	} else if e.sound >= missedFor {
 		e.missed = 0
 	}
-	if e.sound >= endsOver && !e.full && e.served >= leastStarts {
+	// Of a process that has begun with a flood the first counts, or all had waited.
+	if (e.sound >= endsOver || e.missed == 0) && !e.full && e.served >= leastStarts {
 		e.takes = min(cmp.Or(e.takes*math.Exp(over.Seconds()/takesOver.Seconds()), math.Inf(1)), e.worked/e.served)
 	}
 	e.gaveUp = e.gaveUp*k + float64(max(s.GaveUp, 0))

@@ -395,6 +395,29 @@ func TestHandlersFullAtOnce(t *testing.T) {
 	}
 }
 
+// TestFullFromTheStart: a process has begun a moment before a flood. It starts more requests than a
+// pool can do for which they wait, so that after two seconds all take ten times as long as the first
+// ones, and end too late.
+func TestFullFromTheStart(t *testing.T) {
+	var p Pacer
+	var asked [Priorities]uint32
+	asked[300] = 40
+	var l *Limits
+	for i := range 160 {
+		s := Seen{Over: Tick, Computed: Tick, Busy: Tick, Starts: 8, Waiting: 10, Asked: &asked, Ended: 5, UnderWay: min(10+2*i, 100)}
+		if i < 5 {
+			s = Seen{Over: Tick, Computed: Tick, Starts: 5, Asked: &asked, Ended: 5, UnderWay: 10}
+		}
+		if s.UnderWay == 100 {
+			s.Missed = s.Ended
+		}
+		l = p.Tick(s)
+	}
+	if l.Each == 0 {
+		t.Errorf("an end counts for nothing, where all are too late: requests start each %v, of %.0f a second", l.Spacing, l.Asked)
+	}
+}
+
 // TestCPUFull: where requests wait to be started, what handlers end counts for nothing,
 // however late, unless far more are under way than wait: then these wait for something else, too.
 func TestCPUFull(t *testing.T) {
