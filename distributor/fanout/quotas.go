@@ -106,7 +106,13 @@ func (d *downward) quotasFor(s *subscriber) *prepared.Messages {
 		limits = &d.quotas.above.Limits
 	}
 	s.quotas = quotasDue{}
-	m := wire.QuotasToProto(d.quotas.claims.Shares(s.in.Task.GetName(), d.quotas.share), limits)
+	shares := d.quotas.claims.Shares(s.in.Task.GetName(), d.quotas.share)
+	if wholeShares {
+		for i := range shares {
+			shares[i].Share, _ = d.quotas.share(shares[i].Customer)
+		}
+	}
+	m := wire.QuotasToProto(shares, limits)
 	return prepared.New(func() ([]proto.Message, error) {
 		return []proto.Message{&slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Quotas{Quotas: m}}}, nil
 	})
@@ -129,7 +135,7 @@ func (u *upward) uses(now time.Time) *slicerv1.AttachRequest {
 	}
 	capacity := 0.
 	for _, t := range u.reports.order {
-		if now.Sub(t.at) > u.answer.heartbeat() {
+		if now.Sub(t.at) > u.answer.heartbeat() && !keepClaims {
 			u.down.quotas.claims.Set(t.task.GetName(), nil, 0, nil)
 		} else {
 			capacity += t.task.GetWeight()

@@ -7,4 +7,6 @@ package fanout
 const (
 	oneDelta           = false // every subscriber gets the delta that most need, whatever it holds
 	alwaysAcknowledged = false // slicelets are never told that their Distributor is not acknowledged
+	keepClaims         = false // what is asked of tasks that are gone goes on to count
+	wholeShares        = false // each task may use all that all of them may
 )

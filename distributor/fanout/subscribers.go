@@ -227,7 +227,9 @@ func (u *upward) disconnect(now time.Time, by uint64, task string) bool {
 	ok := u.reports.disconnect(by, task, u.schedule.receives())
 	if ok {
 		u.down.tasks.leave(now, task)
-		u.down.quotas.claims.Set(task, nil, 0, nil)
+		if !keepClaims {
+			u.down.quotas.claims.Set(task, nil, 0, nil)
+		}
 	}
 	return ok
 }

@@ -25,7 +25,8 @@ const (
 	refused          // there was no room for it
 	late             // it was begun, and not done in time
 	unreached        // there is no process
-	lost             // nothing has come back
+	gone             // nothing has come back
+	overQuota        // its customer has used up its limit
 )
 
 // ask is a request of a clerk's user: on its way, at a task, and back.
@@ -33,6 +34,7 @@ type ask struct {
 	from            *clerkHost
 	life            uint64 // its process
 	key             int
+	customer        *customer // nil if nothing limits it
 	of              overload.Criticality
 	p               overload.Priority
 	began, deadline time.Duration
@@ -44,9 +46,12 @@ type ask struct {
 	tried     []*sliceletHost
 	stray     bool  // to does not own its key
 	in        *room // of to that it has reached
+	charge    charge
 	computed  time.Duration
 	end       ending
 	elsewhere bool
+	draining  bool                  // its task, as the answer says
+	routed    assignment.Generation // by which it was sent
 	level     overload.Level
 }
 
@@ -69,7 +74,7 @@ func (a *ask) back() {
 
 // lose has its clerk hear nothing of it any more.
 func (a *ask) lose() {
-	a.end = lost
+	a.end = gone
 	a.from.w.traffic.enqueue(a.deadline, uint64(a.from.id), (*lostAsk)(a))
 }
 
@@ -79,8 +84,11 @@ func (x *toTask) happen() {
 	switch {
 	case w.cutOff(a.from.host, s.host):
 		a.lose()
-	case !s.up:
-		a.end, a.level = unreached, overload.Level{}
+	case !s.up || s.leaving.stopped:
+		if s.leaving.stopped {
+			w.check.turnedAway(a)
+		}
+		a.end, a.level, a.draining = unreached, overload.Level{}, false
 		a.back()
 	case s.paused:
 		// Its clerk waits no longer, and the task takes it all the same.
@@ -118,6 +126,11 @@ type throttle struct {
 	pause       time.Duration // of the newest that it has heard or been told
 	failures    policy.Failures
 	underWay    int64
+	// It drains, by its answers and by what the control plane tells.
+	draining, drains bool
+	// accepts are of customers whose limit it says is used up, as it did last at refusedAt.
+	accepts   map[payer]*overload.Accepts
+	refusedAt time.Duration
 }
 
 // asking is what a clerk's process has to do with requests: that of package clerk, in virtual
@@ -152,6 +165,7 @@ func (c *clerkHost) hear() {
 			if pos, ok := x.Position(s.name); ok && x.Task(pos).Incarnation != k.tasks[i].incarnation {
 				k.tasks[i].incarnation = x.Task(pos).Incarnation
 				k.tasks[i].level, k.tasks[i].failures = overload.TaskLevel{}, policy.Failures{}
+				k.tasks[i].draining, k.tasks[i].drains = false, false
 			}
 		}
 		c.w.traffic.rerouted()
@@ -161,25 +175,26 @@ func (c *clerkHost) hear() {
 		return
 	}
 	k.told = len(conditions) > 0
-	said := make(map[string]overload.Level, len(conditions))
+	said, drain := make(map[string]overload.Level, len(conditions)), make(map[string]bool)
 	for _, t := range conditions {
 		if pos, ok := x.Position(t.Task); ok && x.Task(pos).Incarnation == t.Incarnation {
-			said[t.Task] = overload.NewLevel(uint64(t.Level), uint64(t.PauseMS))
+			said[t.Task], drain[t.Task] = overload.NewLevel(uint64(t.Level), uint64(t.PauseMS)), t.Draining
 		}
 	}
 	for i, s := range c.w.slicelets {
 		k.tasks[i].level.Tell(now, said[s.name])
+		k.tasks[i].drains = drain[s.name]
 		k.tasks[i].pause = max(k.tasks[i].pause, said[s.name].Pause)
 	}
 }
 
 // ask sends a user's request.
-func (c *clerkHost) ask(key int, l overload.Labels) {
+func (c *clerkHost) ask(key int, of *customer, l overload.Labels) {
 	if c.asking.routed == nil {
 		return
 	}
 	now := c.w.at
-	a := &ask{from: c, life: c.life, key: key, of: l.Criticality, p: l.Priority(), began: now, deadline: now + patience}
+	a := &ask{from: c, life: c.life, key: key, customer: of, of: l.Criticality, p: l.Priority(), began: now, deadline: now + patience}
 	c.asking.budget.Request(now)
 	c.asking.counts.add(now, false)
 	c.w.traffic.asked++
@@ -199,7 +214,10 @@ func (x *candidates) Len() int { return len(x.list) }
 func (x *candidates) At(i int) policy.Candidate {
 	s, now := x.list[i], x.c.w.at
 	t := &x.c.asking.tasks[s.at]
-	return policy.Candidate{Weight: 1, Outstanding: t.underWay, Failed: t.failures.Share(now), Full: !x.c.asking.stock && t.level.Holds(now, x.a.p)}
+	return policy.Candidate{
+		Weight: 1, Outstanding: t.underWay, Failed: t.failures.Share(now), Draining: x.c.told(s),
+		Full: !x.c.asking.stock && (t.level.Holds(now, x.a.p) || t.overLimit(now, x.a)),
+	}
 }
 
 // choose is the owner of its key that a request is sent to, of those that were not tried; if
@@ -207,16 +225,12 @@ func (x *candidates) At(i int) policy.Candidate {
 func (c *clerkHost) choose(a *ask, any bool) *sliceletHost {
 	x, rng := c.asking.routed, c.w.traffic.rng
 	a.stray = false
-	list := candidates{c: c, a: a}
-	owners := x.Lookup(c.w.traffic.keys[a.key])
-	if owners.Len() == 1 && len(a.tried) == 0 {
-		return c.w.named[owners.At(0).Name]
-	}
-	for t := range owners.All() {
-		if s := c.w.named[t.Name]; !a.hasTried(s) {
-			list.list = append(list.list, s)
+	if a.key != noKey && len(a.tried) == 0 {
+		if owners := x.Lookup(c.w.traffic.keys[a.key]); owners.Len() == 1 {
+			return c.w.named[owners.At(0).Name]
 		}
 	}
+	list := candidates{c, a, c.mayGo(a)}
 	if len(list.list) == 0 && any {
 		for i, first := 0, rng.IntN(x.NumTasks()); i < x.NumTasks(); i++ {
 			t := x.Task((first + i) % x.NumTasks())
@@ -239,13 +253,21 @@ func (c *clerkHost) send(a *ask, s *sliceletHost) {
 	w, t := c.w, &c.asking.tasks[s.at]
 	a.to, a.standsFor = s, 0
 	if !c.asking.stock {
+		if t.overLimit(w.at, a) {
+			return
+		}
 		var ok bool
 		a.standsFor, ok = t.level.Send(w.at, a.p)
 		w.check.sends(a, ok)
 		if !ok {
 			return
 		}
+		if x := t.accepts[payer{a.customer, a.of}]; x != nil {
+			x.Sent(w.at)
+		}
 	}
+	w.check.spares(c, a, s)
+	a.routed = c.asking.routed.Generation()
 	a.sent++
 	if a.sent > 1 {
 		c.asking.counts.add(w.at, true)
@@ -261,7 +283,7 @@ func (c *clerkHost) answered(a *ask) {
 	k, now := c.asking, c.w.at
 	t := &k.tasks[a.to.at]
 	t.underWay--
-	t.failures.Add(now, a.end == unreached || a.end == late || a.end == lost || a.end == refused && a.p >= a.level.Below)
+	t.failures.Add(now, a.end == unreached || a.end == late || a.end == gone || a.end == refused && a.p >= a.level.Below)
 	if k.stock {
 		if a.end != served && a.sent < mostAttempts && now < a.began+mostAttempts*patience {
 			a.deadline = now + patience
@@ -269,9 +291,10 @@ func (c *clerkHost) answered(a *ask) {
 		}
 		return
 	}
-	if a.end != unreached && a.end != lost {
+	if a.end != unreached && a.end != gone {
+		t.accept(now, a)
 		t.level.Hear(now, a.level)
-		t.pause = a.level.Pause
+		t.pause, t.draining = a.level.Pause, a.draining
 	}
 	if now >= a.deadline {
 		return

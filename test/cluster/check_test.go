@@ -71,7 +71,7 @@ type grave struct {
 }
 
 func newChecker(w *world) *checker {
-	return &checker{w: w, sums: map[assignment.Generation]uint64{}, graves: map[uint64]*grave{}}
+	return &checker{w: w, overload: overloads{leastOfLimit: 1}, sums: map[assignment.Generation]uint64{}, graves: map[uint64]*grave{}}
 }
 
 func (c *checker) died(s *sliceletHost) {
@@ -146,7 +146,7 @@ func (c *checker) obeyed(next *assignment.Assignment) {
 // have vanished at once.
 func (c *checker) frozen(prev, next *assignment.Assignment) {
 	for _, t := range next.Tasks() {
-		if p, ok := prev.Position(t.Name); t.State == assignment.TaskDead && ok && prev.Task(p).State != assignment.TaskDead {
+		if p, ok := prev.Position(t.Name); t.State == assignment.TaskDead && ok && prev.Task(p).State != assignment.TaskDead && !c.w.named[t.Name].leaving.stopped {
 			c.w.fail("generation %d: %s is dead %s after most of the tasks had vanished at once", next.Generation(), t.Name, c.w.at-c.vanished)
 		}
 	}
@@ -289,6 +289,7 @@ func (c *checker) settled() {
 		}
 		delete(running, t.Incarnation)
 	}
+	c.back()
 	for _, s := range running {
 		c.w.fail("%s lives and is not in generation %d", s.name, a.Generation())
 	}

@@ -51,7 +51,7 @@ func (c *counts) add(o counts) {
 // processors, until one of them finds something wrong.
 func runSeeds(tb testing.TB, from uint64, n int) *tally {
 	began := time.Now()
-	t := &tally{hours: float64(n) * lifetime.Hours()}
+	t := &tally{hours: float64(n) * lifetime.Hours(), over: overloads{leastOfLimit: 1}}
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
@@ -103,6 +103,9 @@ func TestSeeds(t *testing.T) {
 	t.Logf("%d requests in %d attempts: %d were refused, %d of them after all, and %d not sent; %d were served by tasks of which little was asked for long; %d were sent again",
 		r.asked, r.attempts, o.refused+o.expired, o.expired, o.held, o.quiet, o.again)
 	t.Logf("in %d floods of %d tasks, %d of these with nothing else amiss, which served %.2f of what they could in time", r.floods, o.floods, o.steady, o.goodput/float64(max(o.steady, 1)))
+	t.Logf("%d windows of customers in which they were to get what they may: in %d that asked for more than their limit they got %.2f of it, %.2f at the least; of %d that asked for less %.4f was refused",
+		o.allotted, o.overLimit, o.ofLimit/float64(max(o.overLimit, 1)), o.leastOfLimit, o.withinLimit, o.lost/float64(max(o.withinLimit, 1)))
+	t.Logf("%d tasks drained, %d of them in order, and were sent %d requests meanwhile and %d afterwards", o.drains, o.drained, o.toDraining, o.turnedAway)
 	b := r.backup
 	t.Logf("in %d outages of all Distributors %d subscribers fell back to a Backup Distributor, took %d newer assignments from it, and came back %d times",
 		b.outages, b.falls, b.taken, b.back)

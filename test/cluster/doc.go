@@ -10,6 +10,8 @@
 // criticality or all; tasks become slow or full, and some clerks know neither levels nor
 // budgets and send again whatever failed. Tasks and the other clerks decide by package
 // overload; a task is one core, and half of them have handlers that wait for a pool.
+// Two customers of the job have limits, which change: one asks for less than its own, the other now
+// and then for many times as much. Some requests have no key. Tasks drain, also in floods.
 // After each event it is checked that
 //
 //   - generations grow: those stored, and those at each subscriber, whatever serves it;
@@ -34,10 +36,19 @@
 //     more critical in the moments between its Ticks, but for chance;
 //   - ten seconds after a task is asked for less than .8 of what it can do nothing critical
 //     is refused in its name, by it or by a clerk that holds requests back, and of less than
-//     .6 nothing at all. A clerk that it has told to send trial requests rarely takes 15 s;
+//     .5 nothing at all. A clerk that it has told to send trial requests rarely takes 15 s;
 //   - where nothing else goes wrong with a task whose core is flooded it answers in time at
 //     least .8 of what it could, had it to do nothing but to refuse the rest;
 //   - a clerk with a budget sends again at most a tenth of its requests of ten seconds, or ten;
+//   - a customer that asks for more than its limit gets .8 to 1.1 of it, and one that asks for less
+//     than .8 is refused a tenth of what is above SHEDDABLE at most (in the mean a hundredth), in
+//     every 5 s that begin 6 s after something has changed of its tasks, their Distributors, or what
+//     it asks for; also while no Distributor or assigner runs, for 28 s. What is beyond a limit
+//     counts in the bounds above only as what it costs to refuse it;
+//   - a clerk that knows that a task drains sends it nothing that another could take, and all know it
+//     within two seconds;
+//   - a task that has drained ends when all that are connected know where its slices have moved, and
+//     nothing is sent to it any more before it is back; then none takes it for one that drains;
 //
 // and after a minute and a half without faults, that every subscriber that lives holds
 // the newest generation and has it from a Distributor, every task that runs owns

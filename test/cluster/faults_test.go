@@ -20,7 +20,7 @@ func newWorld(seed uint64, n size) *world {
 	w.check = newChecker(w)
 	w.traffic = newTraffic(w)
 	w.load = newLoad(rand.New(rand.NewPCG(seed, 2)))
-	config := assignment.JobConfig{Name: job, Balance: assignment.BalanceConfig{MinSlicesPerTask: 2, MaxSlicesPerTask: 5, Interval: 15 * time.Second}, Freeze: assignment.FreezeConfig{For: thaws}}.WithDefaults()
+	config := assignment.JobConfig{Name: job, Balance: assignment.BalanceConfig{MinSlicesPerTask: 2, MaxSlicesPerTask: 5, Interval: 15 * time.Second}, Freeze: assignment.FreezeConfig{For: thaws}, Limits: w.traffic.limits()}.WithDefaults()
 	w.store = &storage{host: w.newHost("store"), job: store.Job{Config: config, Version: 1}, candidates: map[string]*candidate{}}
 	w.store.boot = func() {}
 	for i := range n.assigners {

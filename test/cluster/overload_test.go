@@ -14,7 +14,7 @@ const (
 	// other. Of less than little nothing at all is: at much requests that come together by chance
 	// are refused now and then.
 	recovers     = 10 * time.Second
-	much, little = .8, .6
+	much, little = .8, .5
 	// A clerk holds back for longer what a task has told it to ask for rarely, since it serves
 	// little for so many clerks: if the pause between trial requests is above often, until it
 	// believes no more what it heard last, for 10 s, from a task that was still full a moment ago.
@@ -69,10 +69,21 @@ type overloads struct {
 	quiet                  int // requests to tasks of which little has been asked for long enough
 	again                  int // attempts
 	goodput                float64
+	// Windows of customers that were to get what they may: of all, of those that asked for more than
+	// their limit, what share of it they got and got at the least, and of those that asked for less,
+	// what share was refused.
+	allotted, overLimit, withinLimit int
+	ofLimit, leastOfLimit, lost      float64
+	// Tasks that drained, of these those that did so in order, and requests that were sent to them
+	// meanwhile, and afterwards.
+	drains, drained, toDraining, turnedAway int
 }
 
 func (o *overloads) add(p overloads) {
 	o.floods, o.steady, o.refused, o.held, o.expired = o.floods+p.floods, o.steady+p.steady, o.refused+p.refused, o.held+p.held, o.expired+p.expired
+	o.allotted, o.overLimit, o.withinLimit = o.allotted+p.allotted, o.overLimit+p.overLimit, o.withinLimit+p.withinLimit
+	o.ofLimit, o.leastOfLimit, o.lost = o.ofLimit+p.ofLimit, min(o.leastOfLimit, p.leastOfLimit), o.lost+p.lost
+	o.drains, o.drained, o.toDraining, o.turnedAway = o.drains+p.drains, o.drained+p.drained, o.toDraining+p.toDraining, o.turnedAway+p.turnedAway
 	o.quiet, o.again, o.goodput = o.quiet+p.quiet, o.again+p.again, o.goodput+p.goodput
 }
 
@@ -102,13 +113,32 @@ type watched struct {
 func (c *checker) sends(a *ask, ok bool) {
 	if !ok {
 		c.overload.held++
+		if a.customer != nil {
+			a.customer.allotted.roomless = c.w.at
+		}
 		c.counted(a.to, a)
 		within := recovers
 		if a.from.asking.tasks[a.to.at].pause > often {
 			within = forgets
 		}
+		if c.w.at-c.w.toldLateAt(a.from) < within {
+			return
+		}
 		c.refuses(a, within, "%s holds back a request of priority %d to %s", a.from.name, a.p, a.to.name)
 	}
+}
+
+// toldLateAt is when a clerk's Distributor and the assigners have last begun or ceased to reach each
+// other. What was held up meanwhile arrives in one moment, the oldest first, so that levels that are
+// long over may be told for a second.
+func (w *world) toldLateAt(c *clerkHost) (at time.Duration) {
+	d, ok := w.servers[c.server()]
+	for _, a := range w.assigners {
+		if ok {
+			at = max(at, w.changed(d.host, a.host))
+		}
+	}
+	return at
 }
 
 // countTo ends a second that is over.
@@ -238,7 +268,7 @@ func (c *checker) floodEnds(f *flood) {
 		k := &s.room.watched
 		can := (lasted - time.Duration(k.taken)*s.room.takeIn()).Seconds() * capacity
 		switch {
-		case max(s.wellAt, s.ratio.since, s.became) > f.began, s.slow != 1, s.signal != 0, !c.w.reached(s, f.began):
+		case max(s.wellAt, s.ratio.full, s.became) > f.began, s.slow != 1, s.signal != 0, !c.w.reached(s, f.began):
 			continue // something else goes wrong
 		case lasted < steadies+shows, float64(k.came) < 1.2*can, can < lasted.Seconds()*capacity/2:
 			continue // too little or too much to say anything: refusing takes time, too

@@ -3,7 +3,9 @@ package cluster
 import (
 	"time"
 
+	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/loadbalance/overload"
+	"github.com/slicer-project/slicer/slicelet/quota"
 )
 
 // A task can answer capacity requests a second. In half of them it is one core that is full
@@ -33,6 +35,9 @@ type room struct {
 	starts time.Duration // what it costs to begin with a request: less than cpuTakes if handlers wait for slots
 	pacer  overload.Pacer
 	limits *overload.Limits
+	// accounts are the customers', and quotas what was told of them last.
+	accounts *quota.Accounts
+	quotas   *wire.Quotas
 
 	ticked, mark     time.Duration
 	seen             overload.Seen
@@ -63,10 +68,25 @@ type meter struct {
 	keys               [trafficKeys]float64
 }
 
+// count counts so many requests for a key.
+func (m *meter) count(a *ask, n float64) {
+	if a.key != noKey {
+		m.keys[a.key] += n
+	}
+}
+
+// rank is the priority by which a request is admitted.
+func (r *room) rank(p overload.Priority, a *ask) overload.Priority {
+	if a.key == noKey {
+		return p
+	}
+	return r.heavy.Rank(p, r.s.w.traffic.keys[a.key])
+}
+
 func newRoom(s *sliceletHost) *room {
 	w := s.w
 	starts := [...]time.Duration{cpuTakes, cpuTakes, startTakes, dearStartTakes}[w.hash(uint64(s.id), 77)%4]
-	r := &room{s: s, life: s.life, starts: starts, limits: new(overload.Limits), ticked: w.at, known: w.at}
+	r := &room{s: s, life: s.life, starts: starts, limits: new(overload.Limits), accounts: quota.New(s.now()), ticked: w.at, known: w.at}
 	r.meter.began = w.at
 	return r
 }
@@ -120,20 +140,27 @@ func (r *room) take(a *ask) {
 	}
 	r.may[a.from.at] = min(r.may[a.from.at]+10, overload.MostStandsFor)
 	r.attempts.Sample(now, r.first, r.again)
-	if r.meter.all, r.meter.keys[a.key] = r.meter.all+1, r.meter.keys[a.key]+1; a.sent > 1 {
+	if a.sent > 1 {
 		r.again++
 	} else {
 		r.first++
 	}
+	if !r.charge(a) {
+		r.answer(a, overQuota)
+		return
+	}
+	r.meter.all++
+	r.meter.count(a, 1)
 	if a.standsFor > 1 {
 		n := min(a.standsFor-1, r.may[a.from.at])
 		r.may[a.from.at] -= n
 		r.limits.StandIns(a.p, n, func(p overload.Priority, n int) {
-			r.asked[r.heavy.Rank(p, w.traffic.keys[a.key])] += uint32(max(n, 0))
-			r.meter.held, r.meter.keys[a.key] = r.meter.held+float64(n), r.meter.keys[a.key]+float64(n)
+			r.asked[r.rank(p, a)] += uint32(max(n, 0))
+			r.meter.held += float64(n)
+			r.meter.count(a, float64(n))
 		})
 	}
-	p := r.heavy.Rank(a.p, w.traffic.keys[a.key])
+	p := r.rank(a.p, a)
 	if !r.limits.Hopeless(left) {
 		r.seen.Arrived[p.Criticality()-overload.Sheddable]++
 		r.asked[p]++
@@ -165,6 +192,7 @@ func (r *room) take(a *ask) {
 // refuse answers that there is no room.
 func (r *room) refuse(a *ask) {
 	w := r.s.w
+	a.cancel()
 	r.meter.refused++
 	if m := &r.meter; w.at >= m.lookAt && w.at >= m.began+lookEvery && r.limits.Can() > 0 {
 		m.lookAt = w.at + lookEvery
@@ -339,13 +367,14 @@ func (r *room) end(a *ask) {
 // elsewhere reports whether a request that is refused may be sent to another task.
 func (r *room) elsewhere(a *ask) bool {
 	x := r.s.state.Assignment
-	return x != nil && x.NumTasks() > 1 && !r.attempts.Many(r.s.w.at, r.first, r.again) && x.Lookup(r.s.w.traffic.keys[a.key]).Len() > 1
+	return x != nil && x.NumTasks() > 1 && !r.attempts.Many(r.s.w.at, r.first, r.again) && (a.key == noKey || x.Lookup(r.s.w.traffic.keys[a.key]).Len() > 1)
 }
 
 func (r *room) answer(a *ask, how ending) {
 	if how == served {
 		r.s.w.check.served(r, a)
 	}
+	a.draining = r.s.draining
 	a.end, a.level, a.elsewhere = how, r.told(), how == refused && r.elsewhere(a)
 	a.back()
 }

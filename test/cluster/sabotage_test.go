@@ -13,7 +13,7 @@ import (
 // TestPlanted plants bugs, and says at which seed each is found.
 func TestPlanted(t *testing.T) {
 	const most = 200
-	for _, bug := range []string{"wrong-base", "late-report", "long-silence", "no-freeze", "no-thaw", "no-return", "unacknowledged"} {
+	for _, bug := range []string{"wrong-base", "late-report", "long-silence", "no-freeze", "no-thaw", "no-return", "unacknowledged", "stale-claims", "whole-shares"} {
 		t.Run(bug, func(t *testing.T) {
 			run := exec.Command(os.Args[0], "-test.run=^TestSeeds$", "-seed=1", "-seeds="+strconv.Itoa(most))
 			run.Env = append(os.Environ(), "SLICER_SABOTAGE="+bug)

@@ -23,8 +23,10 @@ type subscriberHost struct {
 	conns []linked
 	state protocol.State
 	// As looked at last:
-	link protocol.Source
-	held holding
+	link     protocol.Source
+	held     holding
+	peer     string
+	linkedAt time.Duration // when the one that serves last changed
 	// hear is called when the state has changed, if it is not nil.
 	hear func()
 }
@@ -40,9 +42,15 @@ func (s *subscriberHost) begin(cfg protocol.Config) {
 	}
 	cfg.Seed = xxhash.Sum64String(cfg.ClientID)
 	s.sub = protocol.New(cfg, nil, 0, -1)
-	s.conns, s.link = nil, 0
+	s.conns, s.link, s.peer, s.linkedAt = nil, 0, "", s.w.at
 	s.sub.Start(s.now())
 	s.act()
+}
+
+// server is the name of what serves.
+func (s *subscriberHost) server() string {
+	name, _, _ := strings.Cut(s.state.Peer, ".")
+	return name
 }
 
 // linked is a connection and what the protocol calls it. There are three at most.
@@ -82,7 +90,9 @@ func (s *subscriberHost) act() {
 				}
 				s.unlink(a.Link)
 			case protocol.Publish:
-				s.state = s.sub.State()
+				if s.state = s.sub.State(); s.state.Peer != s.peer {
+					s.peer, s.linkedAt = s.state.Peer, s.w.at
+				}
 				s.w.check.published(s)
 				if s.hear != nil {
 					s.hear()
@@ -147,6 +157,7 @@ type sliceletHost struct {
 	subscriberHost
 	task     assignment.Task
 	draining bool
+	leaving  leaving
 	sequence uint64
 	saying   func()                 // says how it is
 	measured *assignment.Assignment // that load is of
@@ -163,7 +174,7 @@ type sliceletHost struct {
 func newSlicelet(w *world, name string) *sliceletHost {
 	s := &sliceletHost{subscriberHost: subscriberHost{host: w.newHost(name)}, at: len(w.slicelets), slow: 1}
 	w.named[name] = s
-	s.due = s.tick
+	s.due, s.subscriberHost.hear = s.tick, s.limit
 	s.saying = func() {
 		s.sub.Report(s.now(), s.report())
 		s.act()
@@ -171,7 +182,7 @@ func newSlicelet(w *world, name string) *sliceletHost {
 	}
 	s.boot = func() {
 		s.task = assignment.Task{Name: name, Incarnation: w.hash(uint64(s.id), s.life) | 1, Address: name + ".example:1", Weight: 1}
-		s.draining, s.sequence, s.measured, s.load = false, 0, nil, nil
+		s.draining, s.leaving, s.sequence, s.measured, s.load = false, leaving{}, 0, nil, nil
 		s.room = newRoom(s)
 		s.begin(protocol.Config{Role: protocol.Slicelet, ClientID: fmt.Sprintf("%s-%d", name, s.life), Task: s.task, First: s.report()})
 		s.beat()
@@ -196,7 +207,7 @@ func (s *sliceletHost) report() *slicerv1.Report {
 	level := s.room.measure()
 	return &slicerv1.Report{
 		Sequence: s.sequence, State: wire.StateToProto(state), Load: s.metered(),
-		Level: uint32(level.Below), PauseMs: uint32(level.Pause.Milliseconds()),
+		Level: uint32(level.Below), PauseMs: uint32(level.Pause.Milliseconds()), Customers: s.customers(),
 	}
 }
 
@@ -221,29 +232,6 @@ func (s *sliceletHost) place() (pos int, ok bool) {
 	}
 	pos, ok = a.Position(s.task.Name)
 	return pos, ok && a.Task(pos).Incarnation == s.task.Incarnation
-}
-
-// drain has the slicelet give up its slices and then start anew.
-func (s *sliceletHost) drain() {
-	if !s.up || s.draining {
-		return
-	}
-	s.w.note("%s drains", s.name)
-	s.draining = true
-	s.sub.Report(s.now(), s.report())
-	s.act()
-	s.drained(30)
-}
-
-func (s *sliceletHost) drained(patience int) {
-	s.after(time.Second, func() {
-		if pos, ok := s.place(); patience > 0 && (!ok || owns(s.state.Assignment, pos) || s.state.Assignment.Task(pos).State != assignment.TaskDraining) {
-			s.drained(patience - 1)
-			return
-		}
-		s.kill(false)
-		s.w.schedule(s.w.at+2*time.Second, uint64(s.id), s.start)
-	})
 }
 
 func owns(a *assignment.Assignment, pos int) bool {

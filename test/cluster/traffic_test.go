@@ -33,6 +33,7 @@ type traffic struct {
 	// flood is that which goes on, nil if there is none.
 	flood           *flood
 	floods          int
+	customers       [2]*customer
 	asked, attempts int
 }
 
@@ -57,7 +58,7 @@ type source struct {
 }
 
 func newTraffic(w *world) *traffic {
-	t := &traffic{w: w, rng: rand.New(rand.NewPCG(w.seed, 3)), seq: 1 << 62}
+	t := &traffic{w: w, rng: rand.New(rand.NewPCG(w.seed, 3)), seq: 1 << 62, customers: newCustomers(w)}
 	for range trafficKeys {
 		t.keys = append(t.keys, assignment.SliceKey(t.rng.Uint64()>>1))
 	}
@@ -82,6 +83,8 @@ func (t *traffic) begin() {
 		t.set(key, usually*capacity, &usualMix)
 	}
 	t.later(t.seconds(5, 20), t.overload)
+	t.buy()
+	(*wander)(t).happen()
 }
 
 // set has a key be asked for so often from now on.
@@ -105,7 +108,7 @@ func (x *source) happen() {
 	x.next()
 	c, l := x.w.clerks[t.rng.IntN(len(x.w.clerks))], drawLabels(t.rng, x.mix)
 	if c.runs() {
-		c.ask(x.key, l)
+		c.ask(x.key, nil, l)
 	}
 }
 
@@ -149,7 +152,7 @@ func (t *traffic) overload() {
 		return
 	}
 	s := t.owner(f.keys[0])
-	switch t.rng.IntN(8) {
+	switch t.rng.IntN(9) {
 	case 0:
 		s.become(1.5+t.rng.Float64()*18, 0, t.seconds(2, 15))
 	case 1:
@@ -162,6 +165,8 @@ func (t *traffic) overload() {
 			t.later(t.seconds(.1, 3), s.resume)
 		})
 	case 4:
+		t.later(t.seconds(0, lasts.Seconds()), s.drain)
+	case 5:
 		if w.at < beginning+time.Minute {
 			return // there may be an outage that is to last
 		}
@@ -194,25 +199,33 @@ func (s *sliceletHost) become(slow, signal float64, d time.Duration) {
 // rerouted is for when what is asked of tasks has changed, or what they can do.
 func (t *traffic) rerouted() {
 	var rate [64]float64
-	for key, x := range t.on {
-		if x == nil {
-			continue
-		}
+	add := func(key int, per func(*sliceletHost) float64) {
 		for _, c := range t.w.clerks {
 			if c.asking == nil || c.asking.routed == nil {
 				continue
 			}
-			per := x.rate
-			if t.w.at < x.until {
-				per += x.before
-			}
 			for owner := range c.asking.routed.Lookup(t.keys[key]).All() {
-				rate[t.w.named[owner.Name].at] += per / float64(len(t.w.clerks))
+				s := t.w.named[owner.Name]
+				rate[s.at] += per(s) / float64(len(t.w.clerks))
 			}
 		}
 	}
+	for key, x := range t.on {
+		switch {
+		case x == nil:
+		case t.w.at < x.until:
+			add(key, func(*sliceletHost) float64 { return x.rate + x.before })
+		default:
+			add(key, func(*sliceletHost) float64 { return x.rate })
+		}
+	}
+	for _, x := range t.customers {
+		for _, key := range x.keys {
+			add(key, x.perKey)
+		}
+	}
 	for i, s := range t.w.slicelets {
-		s.ratio.set(t.w.at, max(rate[i]*s.slow/capacity, s.signal))
+		s.ratio.set(t.w.at, max((rate[i]+keyless/fewTasks)*s.slow/capacity, s.signal))
 	}
 }
 
@@ -221,6 +234,7 @@ func (t *traffic) rerouted() {
 type ratio struct {
 	now   float64
 	since time.Duration
+	full  time.Duration // since when it is at least 1, if it is
 	// above is until when it was at least what is looked for.
 	aboveLittle, aboveMuch time.Duration
 	// strays are requests for what it does not own, decayed over straysOver, at strayed.
@@ -254,6 +268,9 @@ func (r *ratio) set(at time.Duration, to float64) {
 	}
 	if r.now >= much {
 		r.aboveMuch = at
+	}
+	if r.now < 1 {
+		r.full = at
 	}
 	r.now, r.since = to, at
 }
