@@ -23,6 +23,9 @@ const (
 	// taken to grow. Where little more is asked for than can end either is so for a moment by chance:
 	// of 1.2 times that a tenth of what can be done was lost, as the level swung (TestHandlersKeepTheirLevel).
 	surelyFor = endsOver
+	// stoodStill is how long the time between two ticks is at the least if the process stood still:
+	// while it runs it reports each second. What ends too late then has waited for nothing that is full.
+	stoodStill = 2 * time.Second
 	// muchLonger is how much longer than they need handlers must be under way where the CPU is full.
 	muchLonger = 2
 	// takesOver is the time within which ends.takes grows by the factor e, unless handlers take less:
@@ -52,6 +55,9 @@ type ends struct {
 
 // tick takes what has ended, and says in l what follows if many were missed.
 func (e *ends) tick(s Seen, over time.Duration, k float64, l *Limits) {
+	if over >= stoodStill {
+		over, k, s = 0, 1, Seen{UnderWay: s.UnderWay}
+	}
 	e.seconds = e.seconds*k + over.Seconds()
 	e.served = e.served*k + float64(max(s.Ended, 0))
 	e.worked = e.worked*k + float64(max(s.UnderWay, 0))*over.Seconds()
@@ -88,7 +94,7 @@ func (e *ends) tick(s Seen, over time.Duration, k float64, l *Limits) {
 	// to do before ended little.
 	rate := max(max(e.served-e.gaveUp, leastEnds*e.served)/e.seconds, (e.kept-math.Sqrt(e.kept))/askedOver.Seconds())
 	switch {
-	case e.missed >= manyMissed*e.served:
+	case e.missed >= max(manyMissed*e.served, 1): // one alone is not many, long after it least of all
 		e.full, e.can = long || !cpu, rate
 	case !e.full:
 	case e.idle >= idleFor && !s.HeavyKeys: // else clients hold back nothing, and few are under way by chance

@@ -395,6 +395,27 @@ func TestHandlersFullAtOnce(t *testing.T) {
 	}
 }
 
+// TestStoodStill: a process stood still while requests were under way, so that all of them end too
+// late. Handlers are not full for that, neither of many such requests nor of one.
+func TestStoodStill(t *testing.T) {
+	for _, underWay := range []int{1, 20} {
+		var p Pacer
+		var asked [Priorities]uint32
+		asked[300] = 1
+		p.Tick(Seen{Over: Tick, Starts: underWay, Asked: &asked, UnderWay: underWay})
+		for i := range 100 {
+			s := Seen{Over: Tick, Starts: 1, Asked: &asked, Ended: 1, UnderWay: 1}
+			if i == 0 {
+				s.Over, s.Ended, s.Missed = 11*time.Second, underWay, underWay
+			}
+			if l := p.Tick(s); l.Each > 0 || l.Level.Below > 0 {
+				t.Errorf("%d requests were under way: after %d ticks an end counts for %v, and priorities below %d are refused", underWay, i, l.Each, l.Level.Below)
+				break
+			}
+		}
+	}
+}
+
 // TestFullFromTheStart: a process has begun a moment before a flood. It starts more requests than a
 // pool can do for which they wait, so that after two seconds all take ten times as long as the first
 // ones, and end too late.
