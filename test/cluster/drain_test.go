@@ -197,6 +197,10 @@ func (c *checker) turnedAway(a *ask) {
 	if a.key == noKey && (a.from.asking.stock || !c.connected(&a.from.subscriberHost, connects)) {
 		return
 	}
+	// What the process before it owned is not for a task to give up.
+	if pos, ok := a.from.asking.routed.Position(s.name); !ok || a.from.asking.routed.Task(pos).Incarnation != s.task.Incarnation {
+		return
+	}
 	if a.routed >= s.leaving.moved || c.connected(&a.from.subscriberHost, connects) {
 		c.w.fail("%s, which had generation %d, has sent %s a request, which has drained and owned nothing since %d", a.from.name, a.routed, s.name, s.leaving.moved)
 	}
