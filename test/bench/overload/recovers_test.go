@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -96,7 +98,8 @@ func connect(b *testing.B, stubs []hello.GreeterClient) {
 			defer func() { <-turn }()
 			ctx, cancel := context.WithTimeout(clerk.WithKey(b.Context(), "first"), time.Minute)
 			defer cancel()
-			if _, err := stub.SayHello(ctx, wrapperspb.String(""), grpc.WaitForReady(true)); err != nil {
+			_, err := stub.SayHello(ctx, wrapperspb.String(""), grpc.WaitForReady(true))
+			if err != nil && status.Code(err) != codes.ResourceExhausted { // of so many some find no room, and are connected
 				b.Error(err)
 			}
 		})
