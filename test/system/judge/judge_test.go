@@ -238,7 +238,7 @@ func TestAStandstillIsDecided(t *testing.T) {
 			}
 		}
 		for _, want := range []porcupine.CheckResult{porcupine.Ok, porcupine.Illegal} {
-			r, err := Registers(ops, 10*time.Second)
+			r, err := Registers(ops, time.Minute)
 			if err != nil || r["r"] != want {
 				t.Errorf("%d writes without an answer: %s, %v, want %s", len(unanswered), r["r"], err, want)
 			}

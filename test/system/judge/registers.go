@@ -2,6 +2,7 @@ package judge
 
 import (
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"sync"
@@ -63,11 +64,11 @@ const mostChains = 5
 
 // orders are all that writes of unknown outcome may have replaced: each what the last of a
 // chain of writes wrote, of which each replaced what the one before wrote. Where one of them is
-// not known, narrow knows less of what comes after it, and the search may not end. There is
-// none if they are too many.
-func orders(ops []history.Op) (all [][]history.Op) {
+// not known, narrow knows less of what comes after it, and the search may not end. If they are
+// too many they stay unknown.
+func orders(ops []history.Op) iter.Seq[[]history.Op] {
 	var heads []int // of chains
-	replacer, lasts := map[string]string{}, map[string]string{}
+	replacer := map[string]string{}
 	for i, o := range ops {
 		switch {
 		case !o.Write:
@@ -77,11 +78,11 @@ func orders(ops []history.Op) (all [][]history.Op) {
 			replacer[o.Got] = o.Arg
 		}
 	}
-	if len(heads) == 0 || len(heads) > mostChains {
-		return nil
+	if len(heads) > mostChains {
+		heads = nil
 	}
 	last := func(value string) string {
-		for range ops {
+		for range ops { // what was answered may go round in a circle
 			next, ok := replacer[value]
 			if !ok {
 				break
@@ -90,36 +91,30 @@ func orders(ops []history.Op) (all [][]history.Op) {
 		}
 		return value
 	}
-	lasts[""] = last("")
-	for _, i := range heads {
-		lasts[ops[i].Arg] = last(ops[i].Arg)
-	}
-	var place func(before string, order []history.Op, left []int)
-	place = func(before string, order []history.Op, left []int) {
-		if len(left) == 0 {
-			all = append(all, order)
+	return func(yield func([]history.Op) bool) {
+		var place func(before string, order []history.Op, left []int) bool
+		place = func(before string, order []history.Op, left []int) bool {
+			if len(left) == 0 {
+				return yield(order)
+			}
+			for n, i := range left {
+				next := slices.Clone(order)
+				next[i].Unknown, next[i].Got = false, last(before)
+				if !place(ops[i].Arg, next, slices.Delete(slices.Clone(left), n, n+1)) {
+					return false
+				}
+			}
+			return true
 		}
-		for n, i := range left {
-			next := slices.Clone(order)
-			next[i].Unknown, next[i].Got = false, lasts[before]
-			place(ops[i].Arg, next, slices.Delete(slices.Clone(left), n, n+1))
-		}
+		place("", ops, heads)
 	}
-	place("", ops, heads)
-	return all
 }
 
-// check searches for an order of one key's operations that explains them.
-func check(ops []history.Op, limit time.Duration) porcupine.CheckResult {
-	began := time.Now()
-	kept := sift(ops)
-	all := orders(kept)
-	if all == nil {
-		all = [][]history.Op{kept}
-	}
+// check searches until the deadline for an order of one key's operations that explains them.
+func check(ops []history.Op, deadline time.Time) porcupine.CheckResult {
 	result := porcupine.Illegal
-	for _, ops := range all {
-		left := limit - time.Since(began)
+	for ops := range orders(sift(ops)) {
+		left := time.Until(deadline)
 		if left <= 0 {
 			return porcupine.Unknown
 		}
@@ -272,7 +267,7 @@ func Registers(ops []history.Op, limit time.Duration) (map[string]porcupine.Chec
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			r := check(list, time.Until(deadline))
+			r := check(list, deadline)
 			mu.Lock()
 			defer mu.Unlock()
 			results[key] = r
