@@ -29,6 +29,13 @@ type quotas struct {
 
 func newQuotas() quotas { return quotas{claims: overload.NewClaims[string](wire.MaxCustomers)} }
 
+// gone is for a task that asks for nothing any more.
+func (q *quotas) gone(task string) {
+	if !keepClaims {
+		q.claims.Set(task, nil, 0, nil)
+	}
+}
+
 // share is how much all tasks here may use.
 func (q *quotas) share(customer uint64) (rate float64, ok bool) {
 	rate, ok = q.above.Shares[customer]
@@ -135,8 +142,8 @@ func (u *upward) uses(now time.Time) *slicerv1.AttachRequest {
 	}
 	capacity := 0.
 	for _, t := range u.reports.order {
-		if now.Sub(t.at) > u.answer.heartbeat() && !keepClaims {
-			u.down.quotas.claims.Set(t.task.GetName(), nil, 0, nil)
+		if now.Sub(t.at) > u.answer.heartbeat() {
+			u.down.quotas.gone(t.task.GetName())
 		} else {
 			capacity += t.task.GetWeight()
 		}

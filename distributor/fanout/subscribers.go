@@ -227,9 +227,7 @@ func (u *upward) disconnect(now time.Time, by uint64, task string) bool {
 	ok := u.reports.disconnect(by, task, u.schedule.receives())
 	if ok {
 		u.down.tasks.leave(now, task)
-		if !keepClaims {
-			u.down.quotas.claims.Set(task, nil, 0, nil)
-		}
+		u.down.quotas.gone(task)
 	}
 	return ok
 }
