@@ -62,10 +62,10 @@ type allotted struct {
 	owners   int           // how many its tasks are
 	learned  bool          // all that allots its limit knows what it asks for
 	known    time.Duration // when that was last so with all in order
-	// Of the window that began, what came, was let in, was refused for its limit though it is above
-	// SHEDDABLE, and was refused by tasks that had no room.
-	began                      time.Duration
-	came, letIn, refused, shed int
+	// Of the window that began, what came, was let in, and was refused for its limit though it is
+	// above SHEDDABLE.
+	began                time.Duration
+	came, letIn, refused int
 }
 
 // newCustomers are those of all worlds: one that asks for less than its limit, and one that now and
@@ -222,7 +222,6 @@ func (a *ask) cancel() {
 		a.charge.account.Cancel(a.charge.cost)
 		a.charge.account = nil
 		a.customer.allotted.letIn--
-		a.customer.allotted.shed++
 		a.customer.allotted.roomless = a.from.w.at
 	}
 }
@@ -380,11 +379,10 @@ func (c *checker) allotted(x *customer) {
 	k, secs := &x.allotted, (c.w.at - x.allotted.began).Seconds()
 	c.overload.allotted++
 	limit, came, letIn := x.limit*secs, float64(k.came), float64(k.letIn)
-	says := fmt.Sprintf("%s has a limit of %.0f a second, and of %d requests in %.0f s %d were let in, %d refused for that which are above SHEDDABLE, and %d for want of room",
-		x.name, x.limit, k.came, secs, k.letIn, k.refused, k.shed)
+	says := fmt.Sprintf("%s has a limit of %.0f a second, and of %d requests in %.0f s %d were let in, and %d refused for that which are above SHEDDABLE",
+		x.name, x.limit, k.came, secs, k.letIn, k.refused)
 	spare := few * float64(k.owners)
 	switch {
-	case k.shed > 0 && came > within*limit: // what else refuses takes part
 	case letIn > mostOfLimit*limit+spare:
 		c.w.fail("%s: more than it may", says)
 	case came >= over*limit:
