@@ -47,6 +47,7 @@ type customer struct {
 	keys        []int
 	limit, rate float64 // requests a second
 	asks        *purchase
+	saved       time.Duration // until when tasks let in more than its limit
 	allotted    allotted
 }
 
@@ -127,11 +128,16 @@ func (t *traffic) relimit() {
 	t.later(t.seconds(40, 90), t.relimit)
 }
 
-// set has a customer ask for keys so often from now on.
+// set has a customer ask for keys so often from now on. If that is more than its limit, tasks let in
+// what it has saved at first: as much as in a second (overload.Bucket).
 func (x *customer) set(rate float64, keys []int) {
 	x.rate, x.keys = rate, keys
 	x.allotted.changed = x.w.at
 	x.asks = &purchase{x}
+	if rate > x.limit {
+		x.saved = x.w.at + time.Second
+		x.w.traffic.later(time.Second, x.w.traffic.rerouted)
+	}
 	x.w.traffic.rerouted()
 	x.asks.next()
 }
@@ -156,13 +162,13 @@ func (p *purchase) happen() {
 	}
 }
 
-// perKey is how much a customer brings a task for each of its keys: what its limit lets in, all if
-// the task has begun anew and knows of none, and what it costs to refuse the rest, which some clerks
+// perKey is how much a customer brings a task for each of its keys: what its limit lets in, all at
+// first and if the task has begun anew and knows of none, and what it costs to refuse the rest, which some clerks
 // send three times.
 func (x *customer) perKey(s *sliceletHost) float64 {
 	asked := x.rate / float64(len(x.keys))
 	letIn := min(asked, x.limit)
-	if s.room == nil || s.room.quotas == nil {
+	if s.room == nil || s.room.quotas == nil || x.w.at < x.saved {
 		letIn = asked
 	}
 	return letIn + asked*mostAttempts*float64(takeIn)/float64(cpuTakes)
