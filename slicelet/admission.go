@@ -101,9 +101,9 @@ func (a Admission) Outdated(now time.Time, l overload.Labels) bool {
 // refuse. Leave out streams that stay open.
 func (a Admission) Begin() { a.s.arrivals.control.Begin() }
 
-// End is the end of what Begin began, whose deadline was that of ctx. refused: the handler
-// itself found no room for the request.
-func (a Admission) End(ctx context.Context, now time.Time, refused bool) {
+// End is the end of what began with Begin, whose deadline was that of ctx. refused: the handler itself
+// found no room for the request.
+func (a Admission) End(ctx context.Context, began, now time.Time, refused bool) {
 	const near = 20 * time.Millisecond // the client's deadline is a little earlier, the end a little later
 	how := admission.InTime
 	if by, ok := ctx.Deadline(); refused {
@@ -113,7 +113,7 @@ func (a Admission) End(ctx context.Context, now time.Time, refused bool) {
 			how = admission.Missed
 		}
 	}
-	a.s.arrivals.control.End(how)
+	a.s.arrivals.control.End(how, now.Sub(began))
 }
 
 // Level is what clients are to be told, in each answer while it is not the zero value: what

@@ -178,6 +178,7 @@ func TestPatience(t *testing.T) {
 				}
 				calls.Go(func() {
 					defer cancel()
+					began := time.Now()
 					c.s.Admission().Begin()
 					select {
 					case pool <- struct{}{}:
@@ -188,7 +189,7 @@ func TestPatience(t *testing.T) {
 					if i%7 < 2 && i > 1400 && ctx.Err() == nil {
 						served.Add(1)
 					}
-					c.s.Admission().End(ctx, time.Now(), false)
+					c.s.Admission().End(ctx, began, time.Now(), false)
 				})
 			}
 			calls.Wait()

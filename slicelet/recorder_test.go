@@ -278,7 +278,7 @@ func TestHeavyAtOnce(t *testing.T) {
 				b.r.control.Admit(time.Now(), overload.Cohorts*2+5, false, time.Second, true)
 			}
 			b.r.control.Begin()
-			b.r.control.End(admission.Missed)
+			b.r.control.End(admission.Missed, time.Second)
 			time.Sleep(overload.Tick)
 		}
 		b.pass(lookEvery)

@@ -45,7 +45,7 @@ type ends struct {
 	// fewer are.
 	underWay float64
 	idle     time.Duration
-	// worked is for how many seconds handlers were under way, decayed. takes is the least that one
+	// worked is for how many seconds those that ended were under way, decayed. takes is the least that one
 	// took of it, as a mean, while none ended too late: what it takes if it waits for nothing; 0
 	// is not known. waited is for how many seconds requests waited to be started, decayed.
 	worked, takes, waited float64
@@ -61,7 +61,7 @@ func (e *ends) tick(s Seen, over time.Duration, k float64, l *Limits) {
 	}
 	e.seconds = e.seconds*k + over.Seconds()
 	e.served = e.served*k + float64(max(s.Ended, 0))
-	e.worked = e.worked*k + float64(max(s.UnderWay, 0))*over.Seconds()
+	e.worked = e.worked*k + max(s.Worked, 0).Seconds()
 	e.waited = e.waited*k + float64(max(s.Waiting, 0))*over.Seconds()
 	e.missed = e.missed*k + float64(max(s.Missed+s.Refused, 0))
 	if e.sound += over; s.Missed+s.Refused > 0 {

@@ -119,6 +119,7 @@ func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (h
 			s.answers[q.began/quarter]++
 		}
 		s.seen.Ended++
+		s.seen.Worked += took
 		if took > deadline {
 			if s.seen.Missed++; took <= deadline+20*time.Millisecond {
 				s.seen.GaveUp++
@@ -432,10 +433,35 @@ func TestFullFromTheStart(t *testing.T) {
 		if s.UnderWay == 100 {
 			s.Missed = s.Ended
 		}
+		s.Worked = Tick * time.Duration(s.UnderWay)
 		l = p.Tick(s)
 	}
 	if l.Each == 0 {
 		t.Errorf("an end counts for nothing, where all are too late: requests start each %v, of %.0f a second", l.Spacing, l.Asked)
+	}
+}
+
+// TestTakesOfFew: what handlers take that wait for nothing is known of a task of which little is asked
+// for, though hardly ever one is under way when it looks: in a flood as many are under way as keep four slots busy.
+func TestTakesOfFew(t *testing.T) {
+	const takes = 92 * time.Millisecond
+	var p Pacer
+	var asked [Priorities]uint32
+	asked[300] = 1
+	for i := range 40 {
+		p.Tick(Seen{Over: 500 * time.Millisecond, Asked: &asked, Ended: 1, UnderWay: max(1-i, 0), Worked: takes})
+	}
+	asked[300] = 10
+	for range 60 {
+		p.Tick(Seen{Over: Tick, Asked: &asked, Ended: 2, Missed: 2, UnderWay: 40, Worked: 2 * time.Second})
+	}
+	var l *Limits
+	for i := range 60 {
+		n := 1 + i%2
+		l = p.Tick(Seen{Over: Tick, Asked: &asked, Ended: n, UnderWay: 3, Worked: time.Duration(n) * takes, Shed: 10 - n})
+	}
+	if v := l.Admit(300, Queue{UnderWay: 3}, time.Second); v != Served {
+		t.Errorf("with 3 under way, each of which counts for %v, a request is %v", l.Each, v)
 	}
 }
 
@@ -452,7 +478,7 @@ func TestCPUFull(t *testing.T) {
 		asked[300] = 75
 		var l *Limits
 		for range 100 {
-			l = p.Tick(Seen{Over: Tick, Busy: 10 * x.spacing, Starts: 10, Waiting: 5, Asked: &asked, Ended: 20, Missed: 10, UnderWay: x.underWay})
+			l = p.Tick(Seen{Over: Tick, Busy: 10 * x.spacing, Starts: 10, Waiting: 5, Asked: &asked, Ended: 20, Missed: 10, UnderWay: x.underWay, Worked: Tick * time.Duration(x.underWay)})
 		}
 		if (l.Each > 0) != x.want {
 			t.Errorf("requests start each %v and 1,500 a second are asked for, with %d under way: an end counts for %v", x.spacing, x.underWay, l.Each)

@@ -177,6 +177,8 @@ type Seen struct {
 	// Ended is how many handlers ended that did not refuse, Missed how many of them after the
 	// deadline of their request, and Refused how many refused.
 	Ended, Missed, Refused int
+	// Worked is for how long those that ended were under way, together.
+	Worked time.Duration
 	// UnderWay is how many handlers there are now.
 	UnderWay int
 	// HeavyKeys reports whether requests are ranked by HeavyKeys.

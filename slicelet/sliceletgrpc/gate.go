@@ -115,7 +115,7 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 		g.slicelet.Admission().Begin()
 		answer, err = handler(inner, request)
 		now = time.Now()
-		g.slicelet.Admission().End(ctx, now, c.full.Load())
+		g.slicelet.Admission().End(ctx, began, now, c.full.Load())
 		if c.lost() {
 			answer, err = nil, g.ownershipLost()
 		}

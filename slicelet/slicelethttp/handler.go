@@ -171,7 +171,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	g.slicelet.Admission().Begin()
-	defer func() { g.slicelet.Admission().End(v, time.Now(), v.refused.Load()) }()
+	defer func() { g.slicelet.Admission().End(v, begun, time.Now(), v.refused.Load()) }()
 	if checked {
 		g.serveChecked(v, r.WithContext(v))
 		return

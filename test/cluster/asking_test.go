@@ -48,6 +48,7 @@ type ask struct {
 	in        *room // of to that it has reached
 	charge    charge
 	computed  time.Duration
+	begun     time.Duration // by a handler
 	end       ending
 	elsewhere bool
 	draining  bool                  // its task, as the answer says

@@ -276,6 +276,7 @@ func (r *room) start() {
 			continue
 		}
 		r.underWay++
+		a.begun = now
 		r.computes, r.until = a, now+time.Duration(float64(r.starts)*r.s.slow)
 		w.traffic.enqueue(r.until, uint64(r.s.id), (*computedOf)(r))
 	}
@@ -354,6 +355,7 @@ func (r *room) end(a *ask) {
 	now := r.s.w.at
 	r.underWay--
 	r.seen.Ended++
+	r.seen.Worked += now - a.begun
 	how := served
 	if now >= a.deadline {
 		how = late

@@ -107,8 +107,11 @@ func (s *Sidecar) relay(l *life, in grpc.ServerStream) error {
 	if s.slots != nil {
 		// To admission RPCs that are passed on are streams, of which it would not hear.
 		l.slicelet.Admission().Begin()
+		began := time.Now()
 		ok, waited := s.slots.take(in.Context())
-		defer func() { l.slicelet.Admission().End(in.Context(), time.Now(), !ok && in.Context().Err() == nil) }()
+		defer func() {
+			l.slicelet.Admission().End(in.Context(), began, time.Now(), !ok && in.Context().Err() == nil)
+		}()
 		switch {
 		case ok:
 			defer s.slots.release()

@@ -52,6 +52,7 @@ type Controller struct {
 
 	underWay atomic.Int64 // handlers
 	ends     [ends]atomic.Uint32
+	worked   atomic.Int64 // time.Duration
 
 	limits atomic.Pointer[overload.Limits]
 	counts [criticalities][verdicts]atomic.Uint64
@@ -186,10 +187,13 @@ func (c *Controller) Outdated(now time.Time, p overload.Priority) bool {
 // Begin counts a handler that begins to work on a request that was served.
 func (c *Controller) Begin() { c.underWay.Add(1) }
 
-// End counts the end of one.
-func (c *Controller) End(how End) {
+// End counts the end of one that took so long.
+func (c *Controller) End(how End, took time.Duration) {
 	c.underWay.Add(-1)
-	c.ends[min(how, Refused)].Add(1)
+	if how = min(how, Refused); how != Refused {
+		c.worked.Add(int64(took))
+	}
+	c.ends[how].Add(1)
 }
 
 // queue is what waits at a time.
@@ -279,6 +283,7 @@ func (c *Controller) tick(at time.Duration) {
 	}
 	s.GaveUp, s.Refused = int(c.ends[GaveUp].Swap(0)), int(c.ends[Refused].Swap(0))
 	s.Missed = int(c.ends[Missed].Swap(0)) + s.GaveUp
+	s.Worked = time.Duration(c.worked.Swap(0))
 	s.Ended, s.Shed = int(c.ends[InTime].Swap(0))+s.Missed, int(c.ends[shed].Swap(0))
 	s.UnderWay, s.HeavyKeys = int(max(c.underWay.Load(), 0)), c.cfg.HeavyKeys()
 	c.ticked = at
