@@ -69,7 +69,8 @@ func learnAbilities(in *Input, live []uint32) (all abilities) {
 			continue
 		}
 		used[i] = min(in.Loads.CPU[pos], 1)
-		able[i] = in.Loads.served(pos) / used[i] / capacity(in.Tasks[t])
+		served, _ := in.Loads.served(pos)
+		able[i] = served / used[i] / capacity(in.Tasks[t])
 		ables = append(ables, able[i])
 	}
 	slices.SortFunc(ables, cmp.Compare[float64])

@@ -31,8 +31,9 @@ type Loads struct {
 	// of it counts as load is in Slice and Task already: it only says why something moves.
 	Shed []float64
 	// Unserved is what of Task each task was asked for and did not serve, as there was no
-	// room for it; nil when there is none. It says what a task can carry.
-	Unserved []float64
+	// room for it; nil when there is none. It says what a task can carry: what it served
+	// of All, which is Task and what it carried of slices that it had before; nil is Task.
+	Unserved, All []float64
 	// Parts equal parts of each slice are known apart in Part, slice after
 	// slice; nil when they are not.
 	Parts int

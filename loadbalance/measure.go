@@ -323,6 +323,7 @@ func (m *meter) perTask(l *Loads) {
 		set(&l.CPU, r.CPU, 1)
 		set(&l.Shed, r.Shed, math.MaxFloat64)
 		set(&l.Unserved, r.Unserved, l.Task[pos])
+		set(&l.All, r.Total, maxLoad)
 	}
 }
 

@@ -30,13 +30,17 @@ type carries struct {
 	share       float64 // of its weight, below 1
 }
 
-// served is what of its load the task at a position has served.
-func (l *Loads) served(pos int) float64 {
-	load := sane(l.Task[pos])
+// served is what the task at a position has served, if it has not served all, and else what it
+// carried of its own slices; unserved is what of these it has not.
+func (l *Loads) served(pos int) (load, unserved float64) {
+	load = sane(l.Task[pos])
 	if pos < len(l.Unserved) {
-		load -= min(sane(l.Unserved[pos]), load)
+		unserved = min(sane(l.Unserved[pos]), load)
 	}
-	return load
+	if unserved > 0 && pos < len(l.All) {
+		load = max(load, sane(l.All[pos]))
+	}
+	return load - unserved, unserved
 }
 
 // unserving are such tasks, in order of name: those of the round before, or as the loads say.
@@ -52,10 +56,11 @@ func unserving(in *Input) (all []carries) {
 	all = nil
 	served := make([]float64, len(l.Task)) // by weight
 	for i, t := range in.Prev.Tasks() {
-		now := carries{task: t.Name, incarnation: t.Incarnation, can: l.served(i)}
+		can, unserved := l.served(i)
+		now := carries{task: t.Name, incarnation: t.Incarnation, can: can}
 		was, known := carriesOf(before, t)
 		switch {
-		case sane(l.Task[i])-now.can > leastUnserved*sane(l.Task[i]):
+		case unserved > leastUnserved*sane(l.Task[i]):
 			if known {
 				now.can = (now.can + was.can) / 2
 			}
@@ -64,13 +69,15 @@ func unserving(in *Input) (all []carries) {
 			now.can = was.can * math.Exp(min(in.Elapsed.Seconds()/recovers.Seconds(), 10))
 			all = append(all, now)
 		}
-		served[i] = l.served(i) / capacity(t)
+		served[i] = can / capacity(t)
 	}
 	slices.Sort(served)
 	usual := served[len(served)/2]
 	for i := range all {
 		pos, _ := in.Prev.Position(all[i].task)
-		all[i].share = all[i].can / (usual * capacity(in.Prev.Task(pos)))
+		declared := usual * capacity(in.Prev.Task(pos))
+		all[i].can = max(all[i].can, leastAble*declared) // of next to nothing it would never recover
+		all[i].share = all[i].can / declared
 	}
 	slices.SortFunc(all, func(a, b carries) int { return strings.Compare(a.task, b.task) })
 	return slices.DeleteFunc(all, func(a carries) bool { return !(a.share < muchLess) })

@@ -2,6 +2,7 @@ package loadbalance_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,8 +11,9 @@ import (
 )
 
 // played plays rounds of 5 s with tasks that can each carry so much, and serve no more, and
-// tells after each what is asked of each task. Rates are measured with some noise.
-func played(t *testing.T, keys []keyLoad, can func(round, task int) float64, rounds int, look func(round int, asked []float64, out loadbalance.Output)) {
+// tells after each what is asked of each task. Rates are measured with some noise, and told as tell
+// changes them, if it is not nil.
+func played(t *testing.T, keys []keyLoad, can func(round, task int) float64, tell func(round int, l *loadbalance.Loads), rounds int, look func(round int, asked []float64, out loadbalance.Output)) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(7, 7))
 	cfg := config(1, 1)
@@ -39,6 +41,9 @@ func played(t *testing.T, keys []keyLoad, can func(round, task int) float64, rou
 				l.Task[i] *= seen
 			}
 		}
+		if tell != nil {
+			tell(round, l)
+		}
 		out = loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Loads: l, Elapsed: cfg.Balance.Interval, State: out.State})
 		a = follow(t, a, tasks, out)
 		look(round, measure(a, keys).Task, out)
@@ -63,7 +68,7 @@ func TestUnserved(t *testing.T) {
 		return 50
 	}
 	least := 25.
-	played(t, evenKeys(), can, mended+240, func(round int, asked []float64, _ loadbalance.Output) {
+	played(t, evenKeys(), can, nil, mended+240, func(round int, asked []float64, _ loadbalance.Output) {
 		if round < slow && (asked[1] < 23 || asked[1] > 27) {
 			t.Errorf("round %d, before: it is asked for %.1f of 100", round, asked[1])
 		}
@@ -83,6 +88,38 @@ func TestUnserved(t *testing.T) {
 	})
 }
 
+// TestUnservedOfMore: a task is told to have left most of what its slices were asked for unserved, in a
+// window in which it served as much as usual of a slice that has departed since. It keeps its slices.
+func TestUnservedOfMore(t *testing.T) {
+	tell := func(round int, l *loadbalance.Loads) {
+		if round == 60 {
+			l.Unserved[1] = .9 * l.Task[1]
+			l.All = slices.Clone(l.Task)
+			l.All[1] *= 1.9
+		}
+	}
+	played(t, evenKeys(), func(int, int) float64 { return 50 }, tell, 70, func(round int, asked []float64, _ loadbalance.Output) {
+		if round >= 60 && asked[1] < 20 {
+			t.Errorf("round %d: it is asked for %.1f, and can serve 50", round, asked[1])
+		}
+	})
+}
+
+// TestNothingServed: a task that has served nothing once, of all that it was asked for, is given
+// slices again.
+func TestNothingServed(t *testing.T) {
+	tell := func(round int, l *loadbalance.Loads) {
+		if round == 60 {
+			l.Unserved[1] = l.Task[1]
+		}
+	}
+	played(t, evenKeys(), func(int, int) float64 { return 50 }, tell, 300, func(round int, asked []float64, _ loadbalance.Output) {
+		if round == 299 && asked[1] < 20 {
+			t.Errorf("20 minutes later it is asked for %.1f, and can serve 50", asked[1])
+		}
+	})
+}
+
 // TestAllUnserved: where all tasks are asked for more than they can carry nothing moves for that.
 func TestAllUnserved(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 8))
@@ -93,7 +130,7 @@ func TestAllUnserved(t *testing.T) {
 		return 10 * (1 + .05*rng.NormFloat64())
 	}
 	churn := map[bool]float64{}
-	played(t, evenKeys(), can, 90, func(round int, asked []float64, out loadbalance.Output) {
+	played(t, evenKeys(), can, nil, 90, func(round int, asked []float64, out loadbalance.Output) {
 		churn[round >= 30] += out.Stats.KeyChurn
 		for i, v := range asked {
 			if round > 10 && (v < 20 || v > 30) {

@@ -191,6 +191,23 @@ func (b *bench) measureNothing() {
 	}
 }
 
+// TestMeasureDeparted: what was refused in a slice that departs within the window is no load of the task
+// any more, and says nothing of what it can carry.
+func TestMeasureDeparted(t *testing.T) {
+	b := newBench(t)
+	b.own(1, [2]int{0, 1}, [2]int{2, 3})
+	b.requests(eighth(0)+5, 50)
+	b.requests(eighth(2)+7, 50)
+	b.shed(eighth(2)+7, 40, 3)
+	b.pass(400 * time.Millisecond)
+	b.own(2, [2]int{0, 1})
+	b.requests(eighth(0)+5, 30)
+	b.pass(600 * time.Millisecond)
+	if l := b.measure(assignment.LoadRequests); !near(rateOf(l, eighth(0)), 80) || l.Unserved != 0 || !near(l.Total, 90) {
+		t.Errorf("%v, in all %v, of which %v was not served; want 80, 90 and none", rateOf(l, eighth(0)), l.Total, l.Unserved)
+	}
+}
+
 // Slices change within a window.
 // TestMeasureDemand: what was refused is load, in every metric, with what trial requests
 // stand for, but not what is not critical, nor more than ten times what was served.

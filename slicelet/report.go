@@ -91,7 +91,8 @@ func (m *measurement) perSecond() float64 {
 const mostDemand = 9
 
 // demand is the load, by cell and in all, that refused requests would have been: as much as
-// those of the cell that were served, or of the task if none were.
+// those of the cell that were served, or of the task if none were. What was refused in slices that have
+// departed meanwhile is the task's no more.
 func (m *measurement) demand(which int, unit, all, served float64) (extra []float64, more float64) {
 	asked := m.all(refused)
 	if asked <= 0 {
@@ -110,8 +111,7 @@ func (m *measurement) demand(which int, unit, all, served float64) (extra []floa
 		}
 		extra[c] = n * counts * each
 	}
-	elsewhere := max(asked-amount(m.counted[refused]), 0) // in slices that have departed, or none
-	return extra, amount(extra) + elsewhere*counts*mean
+	return extra, amount(extra) + m.lost[refused]*counts*mean
 }
 
 // ranges fills in the slices that were watched for long enough, and returns the rates of
