@@ -57,6 +57,7 @@ type room struct {
 	first    uint64
 	again    uint64
 	meter    meter
+	measured measured // in a crowd
 	heavy    *overload.HeavyKeys
 	watched  watched // by the checker
 }
@@ -70,7 +71,7 @@ type meter struct {
 
 // count counts so many requests for a key.
 func (m *meter) count(a *ask, n float64) {
-	if a.key != noKey {
+	if a.key != noKey && a.key < trafficKeys {
 		m.keys[a.key] += n
 	}
 }
@@ -158,6 +159,7 @@ func (r *room) take(a *ask) {
 			r.asked[r.rank(p, a)] += uint32(max(n, 0))
 			r.meter.held += float64(n)
 			r.meter.count(a, float64(n))
+			r.measured.refuses(a, n)
 		})
 	}
 	p := r.rank(a.p, a)
@@ -194,6 +196,7 @@ func (r *room) refuse(a *ask) {
 	w := r.s.w
 	a.cancel()
 	r.meter.refused++
+	r.measured.refuses(a, 1)
 	if m := &r.meter; w.at >= m.lookAt && w.at >= m.began+lookEvery && r.limits.Can() > 0 {
 		m.lookAt = w.at + lookEvery
 		if h := r.heavyKeys(); h != nil {
@@ -354,6 +357,9 @@ func (x *slotEnds) happen() {
 func (r *room) end(a *ask) {
 	now := r.s.w.at
 	r.underWay--
+	if r.measured.served != nil && a.key != noKey {
+		r.measured.served[a.key]++
+	}
 	r.seen.Ended++
 	r.seen.Worked += now - a.begun
 	how := served
@@ -375,6 +381,9 @@ func (r *room) elsewhere(a *ask) bool {
 func (r *room) answer(a *ask, how ending) {
 	if how == served {
 		r.s.w.check.served(r, a)
+		if x := r.s.w.traffic.crowd; x != nil {
+			count(x, &x.served, a.key, a.of, a.began)
+		}
 	}
 	a.draining = r.s.draining
 	a.end, a.level, a.elsewhere = how, r.told(), how == refused && r.elsewhere(a)

@@ -213,6 +213,9 @@ func (s *sliceletHost) report() *slicerv1.Report {
 
 // metered is the load that the keys bring, without noise.
 func (s *sliceletHost) metered() *slicerv1.LoadReport {
+	if s.w.traffic.crowd != nil {
+		return s.room.demand()
+	}
 	a := s.state.Assignment
 	if a == s.measured && s.version == s.w.load.version {
 		return s.load

@@ -33,6 +33,7 @@ type traffic struct {
 	// flood is that which goes on, nil if there is none.
 	flood           *flood
 	floods          int
+	crowd           *crowd // nil: none
 	customers       [2]*customer
 	asked, attempts int
 }
@@ -225,6 +226,10 @@ func (t *traffic) rerouted() {
 		}
 	}
 	for i, s := range t.w.slicelets {
+		if t.crowd != nil {
+			s.ratio.set(t.w.at, 2)
+			continue
+		}
 		s.ratio.set(t.w.at, max((rate[i]+keyless/fewTasks)*s.slow/capacity, s.signal))
 	}
 }
