@@ -30,8 +30,8 @@ type carries struct {
 	share       float64 // of its weight, below 1
 }
 
-// served is what the task at a position has served, if it has not served all, and else what it
-// carried of its own slices; unserved is what of these it has not.
+// served is what the task at a position carried of its own slices or, if it has not served all of
+// that, what it served of all that it was asked for; unserved is what of its own it has not.
 func (l *Loads) served(pos int) (load, unserved float64) {
 	load = sane(l.Task[pos])
 	if pos < len(l.Unserved) {

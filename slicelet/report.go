@@ -91,8 +91,8 @@ func (m *measurement) perSecond() float64 {
 const mostDemand = 9
 
 // demand is the load, by cell and in all, that refused requests would have been: as much as
-// those of the cell that were served, or of the task if none were. What was refused in slices that have
-// departed meanwhile is the task's no more.
+// those of the cell that were served, or of the task if none were. What was refused in slices that
+// have departed meanwhile is the task's no more.
 func (m *measurement) demand(which int, unit, all, served float64) (extra []float64, more float64) {
 	asked := m.all(refused)
 	if asked <= 0 {

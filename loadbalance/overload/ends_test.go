@@ -442,7 +442,8 @@ func TestFullFromTheStart(t *testing.T) {
 }
 
 // TestTakesOfFew: what handlers take that wait for nothing is known of a task of which little is asked
-// for, though hardly ever one is under way when it looks: in a flood as many are under way as keep four slots busy.
+// for, though hardly ever one is under way when it looks: in a flood as many are under way as keep
+// four slots busy.
 func TestTakesOfFew(t *testing.T) {
 	const takes = 92 * time.Millisecond
 	var p Pacer

@@ -111,7 +111,7 @@ type wander traffic
 
 func (x *wander) happen() {
 	t := (*traffic)(x)
-	t.enqueue(t.w.at+time.Duration(t.rng.ExpFloat64()/keyless*float64(time.Second)), 1<<57, x)
+	t.next(keyless, 1<<57, x)
 	if c := t.w.clerks[t.rng.IntN(len(t.w.clerks))]; c.runs() {
 		c.ask(noKey, nil, drawLabels(t.rng, &usualMix))
 	}

@@ -368,7 +368,12 @@ func live(seed uint64, n size) (w *world, wrong string) {
 		w.run(max(w.at, w.check.last+arrive))
 	}
 	w.check.settled()
+	w.end()
+	return w, ""
+}
+
+// end gives back what others can use again.
+func (w *world) end() {
 	w.queue.reset()
 	rooms.Put(w.queue)
-	return w, ""
 }

@@ -146,8 +146,7 @@ func (x *customer) set(rate float64, keys []int) {
 type purchase struct{ by *customer }
 
 func (p *purchase) next() {
-	t := p.by.w.traffic
-	t.enqueue(p.by.w.at+time.Duration(t.rng.ExpFloat64()/p.by.rate*float64(time.Second)), 1<<58, p)
+	p.by.w.traffic.next(p.by.rate, 1<<58, p)
 }
 
 func (p *purchase) happen() {
@@ -163,8 +162,8 @@ func (p *purchase) happen() {
 }
 
 // perKey is how much a customer brings a task for each of its keys: what its limit lets in, all at
-// first and if the task has begun anew and knows of none, and what it costs to refuse the rest, which some clerks
-// send three times.
+// first and if the task has begun anew and knows of none, and what it costs to refuse the rest,
+// which some clerks send three times.
 func (x *customer) perKey(s *sliceletHost) float64 {
 	asked := x.rate / float64(len(x.keys))
 	letIn := min(asked, x.limit)

@@ -382,7 +382,7 @@ func (r *room) answer(a *ask, how ending) {
 	if how == served {
 		r.s.w.check.served(r, a)
 		if x := r.s.w.traffic.crowd; x != nil {
-			count(x, &x.served, a.key, a.of, a.began)
+			x.count(&x.served, a.key, a.of, a.began)
 		}
 	}
 	a.draining = r.s.draining

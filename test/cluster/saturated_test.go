@@ -23,6 +23,8 @@ type crowd struct {
 const (
 	crowdKeys  = 1000
 	crowdLasts = 60 // seconds
+	// saturatedFrom is the second from which on it is to be served what it can be.
+	saturatedFrom = 30
 )
 
 // beginCrowd has one begin.
@@ -51,10 +53,7 @@ type crowding struct {
 	rate float64 // a second
 }
 
-func (x *crowding) next() {
-	t := x.w.traffic
-	t.enqueue(x.w.at+time.Duration(t.rng.ExpFloat64()/x.rate*float64(time.Second)), 1<<59, x)
-}
+func (x *crowding) next() { x.w.traffic.next(x.rate, 1<<59, x) }
 
 func (x *crowding) happen() {
 	x.next()
@@ -63,12 +62,12 @@ func (x *crowding) happen() {
 		key = trafficKeys + t.rng.IntN(crowdKeys)
 	}
 	l := drawLabels(t.rng, &usualMix)
-	count(x.crowd, &x.asked, key, l.Criticality, x.w.at)
+	x.count(&x.asked, key, l.Criticality, x.w.at)
 	x.w.clerks[t.rng.IntN(len(x.w.clerks))].ask(key, nil, l)
 }
 
 // count counts a request in the second in which it was made.
-func count(x *crowd, in *[2][crowdLasts]int, key int, of overload.Criticality, began time.Duration) {
+func (x *crowd) count(in *[2][crowdLasts]int, key int, of overload.Criticality, began time.Duration) {
 	if i := int((began - x.began) / time.Second); of >= overload.Critical && i < crowdLasts {
 		hot := 0
 		if key == 0 {
@@ -141,8 +140,8 @@ func (r *room) demand() *slicerv1.LoadReport {
 }
 
 // saturate has a crowd ask ten tasks, balanced by CPU time, for crowdLasts, and returns how much
-// of its time each has computed from a second on.
-func saturate(seed uint64, from int) (x *crowd, used []float64) {
+// of its time each has computed from saturatedFrom on.
+func saturate(seed uint64) (x *crowd, used []float64) {
 	w := newWorld(seed, size{assigners: 1, distributors: 1, backups: 1, slicelets: 10, clerks: 8})
 	w.store.job.Config = assignment.JobConfig{Name: job, LoadMetric: assignment.LoadCPU}.WithDefaults()
 	w.run(beginning)
@@ -152,25 +151,22 @@ func saturate(seed uint64, from int) (x *crowd, used []float64) {
 		s.room.compute()
 		return s.room.computed.Seconds()
 	}
-	w.run(w.at + time.Duration(from)*time.Second)
+	w.run(w.at + saturatedFrom*time.Second)
 	for _, s := range w.slicelets {
 		used = append(used, -computed(s))
 	}
-	w.run(w.at + time.Duration(crowdLasts-from)*time.Second)
+	w.run(w.at + (crowdLasts-saturatedFrom)*time.Second)
 	for i, s := range w.slicelets {
-		used[i] = (used[i] + computed(s)) / float64(crowdLasts-from)
+		used[i] = (used[i] + computed(s)) / (crowdLasts - saturatedFrom)
 	}
-	w.queue.reset()
+	w.end()
 	return x, used
 }
-
-// saturatedFrom is the second from which on a crowd is to be served what it can be.
-const saturatedFrom = 30
 
 // TestSaturated: where all tasks are asked for more than they can do none has room that others lack.
 func TestSaturated(t *testing.T) {
 	for seed := range uint64(5) {
-		_, used := saturate(seed+1, saturatedFrom)
+		_, used := saturate(seed + 1)
 		if slices.Min(used) < .8 {
 			t.Errorf("seed %d: of their time tasks computed %.2f from the %dth second on", seed+1, used, saturatedFrom)
 		}
@@ -187,7 +183,7 @@ func BenchmarkSaturated(b *testing.B) {
 		var sum [2]float64
 		least := 1.
 		for seed := range uint64(seeds) {
-			x, _ := saturate(seed+1, saturatedFrom)
+			x, _ := saturate(seed + 1)
 			for hot := range sum {
 				sum[hot] += x.share(hot, saturatedFrom, crowdLasts) / seeds
 			}

@@ -76,6 +76,11 @@ func (t *traffic) seconds(least, most float64) time.Duration {
 	return time.Duration((least + t.rng.Float64()*(most-least)) * float64(time.Second))
 }
 
+// next has the next happen of what comes so often a second, by chance.
+func (t *traffic) next(rate float64, key uint64, what happening) {
+	t.enqueue(t.w.at+time.Duration(t.rng.ExpFloat64()/rate*float64(time.Second)), key, what)
+}
+
 func (t *traffic) later(d time.Duration, f func()) { t.enqueue(t.w.at+d, 1<<60, call(f)) }
 
 // begin is when users begin to ask, and when there is the first flood.
@@ -96,8 +101,7 @@ func (t *traffic) set(key int, rate float64, mix *[overload.CriticalPlus]float64
 }
 
 func (x *source) next() {
-	t := x.w.traffic
-	t.enqueue(x.w.at+time.Duration(t.rng.ExpFloat64()/x.rate*float64(time.Second)), 1<<59, x)
+	x.w.traffic.next(x.rate, 1<<59, x)
 }
 
 // happen is a request.
