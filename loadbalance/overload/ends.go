@@ -18,6 +18,12 @@ const (
 	// more: where little is asked for since, those would be many for a quarter of a minute, and what
 	// ends would be taken for all that can.
 	missedFor = 2 * endsOver
+	// Where those that end, of late, took no more than quickly times what they need, for quickFor, next to
+	// nothing waits: they may be quicker than they were. What can end is taken to grow by the factor
+	// quickGrows in a second then, to quickMost of what ends: with 2 of it so much is let in that many miss
+	// their deadline (TestHandlersGetMoreRoom), with 1.2 it takes twice as long until all room is used.
+	quickly, quickGrows, quickMost = 1.5, 10, 1.5
+	quickFor                       = 500 * time.Millisecond
 	// surelyFor is for how long all that is asked for must have fitted before handlers are taken not
 	// to be full any more, and less than trialShare must have been refused before what can end is
 	// taken to grow. Where little more is asked for than can end either is so for a moment by chance:
@@ -37,10 +43,10 @@ const (
 // ends are of handlers, decayed.
 type ends struct {
 	served, gaveUp, missed, seconds float64
-	ended, kept, shed               float64       // of just now; kept: ended, and did not give up
+	ended, kept, shed, lasted       float64       // of just now; kept: ended, and did not give up; lasted: s under way of those that ended
 	sound                           time.Duration // since one was missed
 	full                            bool          // many were missed, and as much is asked for still
-	fits, spare                     time.Duration // for how long all that is asked for fits, and next to nothing is shed
+	fits, spare, quick              time.Duration // for how long all that is asked for fits, next to nothing is shed, and those that end are quick
 	// underWay is how many were while none ended too late, decayed, and idle for how long far
 	// fewer are.
 	underWay float64
@@ -77,6 +83,10 @@ func (e *ends) tick(s Seen, over time.Duration, k float64, l *Limits) {
 	lately := math.Exp(-over.Seconds() / askedOver.Seconds())
 	e.shed, e.ended = e.shed*lately+float64(max(s.Shed, 0)), e.ended*lately+float64(max(s.Ended, 0))
 	e.kept = e.kept*lately + float64(max(s.Ended-s.GaveUp, 0))
+	e.lasted = e.lasted*lately + max(s.Worked, 0).Seconds()
+	if e.quick += over; e.lasted > quickly*e.takes*e.ended || e.ended < .5 {
+		e.quick = 0
+	}
 	if e.spare += over; e.shed >= trialShare*e.ended {
 		e.spare = 0
 	}
@@ -100,6 +110,8 @@ func (e *ends) tick(s Seen, over time.Duration, k float64, l *Limits) {
 	case !e.full:
 	case e.idle >= idleFor && !s.HeavyKeys: // else clients hold back nothing, and few are under way by chance
 		e.can *= math.Pow(idleGrows, over.Seconds())
+	case e.quick >= quickFor:
+		e.can = max(e.can, min(e.can*math.Pow(quickGrows, over.Seconds()), quickMost*rate))
 	case e.shed > 2*trialShare*e.ended && l.Asked > e.can:
 		e.can = max(e.can*math.Exp(-over.Seconds()), rate)
 	case e.spare >= surelyFor: // next to all that clients send is served, trial requests too

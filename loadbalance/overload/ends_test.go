@@ -31,7 +31,9 @@ type slots struct {
 	// is not .4 s.
 	slots           int
 	takes, deadline time.Duration
-	attempts        int // as core's
+	slow            func(now time.Duration) float64 // so many times as long are they busy
+	attempts        int                             // as core's
+	mixed           bool                            // of all criticalities, as usual
 
 	pacer  Pacer
 	limits *Limits
@@ -171,6 +173,9 @@ func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (h
 				offered[bit(q.hot)]++
 			}
 			l := Labels{Criticality: Critical}
+			if s.mixed {
+				l.Criticality = [...]Criticality{Sheddable, Sheddable, SheddablePlus, SheddablePlus, Critical, Critical, Critical, Critical, Critical, CriticalPlus}[rng.IntN(10)]
+			}
 			l.SetCohort(rng.IntN(Cohorts))
 			p := l.Priority()
 			if s.meter == nil {
@@ -231,7 +236,11 @@ func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (h
 		for len(s.busy) < cmp.Or(s.slots, 2) && len(s.waiting) > 0 {
 			q := s.waiting[0]
 			s.waiting = s.waiting[1:]
-			if q.at = s.now + takes; q.full {
+			times := 1.
+			if s.slow != nil {
+				times = s.slow(s.now)
+			}
+			if q.at = s.now + time.Duration(times*float64(takes)); q.full {
 				q.at = s.now + s.costs
 			}
 			s.busy = append(s.busy, q)
@@ -311,6 +320,36 @@ func TestHotKey(t *testing.T) {
 				}
 				if stall == 0 && hot < 35 {
 					t.Error("want 35/s of the hot key")
+				}
+			}
+		}
+	}
+}
+
+// TestHandlersQuickAgain: handlers take five or ten times as long for a while, and one key asks for much.
+// From the third second after that on as much is answered as can be, though clients hold back so much
+// that handlers wait for nothing, whatever they can do.
+func TestHandlersQuickAgain(t *testing.T) {
+	const from, until, lasts, seeds = 10 * time.Second, 25 * time.Second, 40 * time.Second, 10
+	for _, clients := range []int{0, 1, 8} {
+		for _, times := range []float64{5, 10} {
+			for _, hot := range []float64{30, 60, 120} {
+				least, mean := 1., 0.
+				for seed := range uint64(seeds) {
+					s := &slots{admit: true, heeds: true, mixed: true, meter: new(metered), clients: make([]TaskLevel, clients), slots: 4, takes: 80 * time.Millisecond,
+						deadline: time.Second, from: until + 3*time.Second, slow: func(now time.Duration) float64 {
+							if now < from || now >= until {
+								return 1
+							}
+							return times
+						}}
+					_, _, good := s.run(rand.New(rand.NewPCG(seed, 9)), hot, 15, lasts)
+					good /= min(1, (hot+15)/50)
+					least, mean = min(least, good), mean+good/seeds
+				}
+				t.Logf("%d clients, %vx, hot %v/s: %.2f of what can be, at least %.2f", clients, times, hot, mean, least)
+				if least < .8 {
+					t.Error("that is too little")
 				}
 			}
 		}
