@@ -125,9 +125,7 @@ func (r *room) look() (q overload.Queue) {
 func (r *room) take(a *ask) {
 	w, now := r.s.w, r.s.w.at
 	r.compute()
-	if a.stray {
-		r.s.ratio.stray(now, r.s.slow)
-	}
+	r.s.ratio.comes(now, r.s.slow, a.stray)
 	in := r.takeIn()
 	if r.until += in; r.computes == nil {
 		r.computed += in

@@ -246,20 +246,29 @@ type ratio struct {
 	full  time.Duration // since when it is at least 1, if it is
 	// above is until when it was at least what is looked for.
 	aboveLittle, aboveMuch time.Duration
-	// strays are requests for what it does not own, decayed over straysOver, at strayed.
-	strays  float64
-	strayed time.Duration
+	// came are requests, and strays those for what it does not own, decayed over cameOver, at cameAt.
+	came, strays float64
+	cameAt       time.Duration
 }
 
-// straysOver is in what time requests that come to a task as their owner has died are too many.
-const straysOver = 250 * time.Millisecond
+// cameOver is in what time requests are too many that come together by chance, or as their owner
+// has died.
+const cameOver = 250 * time.Millisecond
 
-// stray counts a request for what the task does not own: its owner has died, and some other was
-// asked, which now does not say.
-func (r *ratio) stray(at time.Duration, slow float64) {
-	r.strays = r.strays*math.Exp(-(at-r.strayed).Seconds()/straysOver.Seconds()) + 1
-	r.strayed = at
-	asked := r.now + r.strays*slow/straysOver.Seconds()/capacity
+// comes counts a request. A stray one is for what the task does not own: its owner has died, and some
+// other was asked, which now does not say.
+func (r *ratio) comes(at time.Duration, slow float64, stray bool) {
+	keep := math.Exp(-(at - r.cameAt).Seconds() / cameOver.Seconds())
+	r.came, r.strays, r.cameAt = r.came*keep+1, r.strays*keep, at
+	each := slow / cameOver.Seconds() / capacity
+	if r.came*each >= 1 {
+		r.aboveLittle = at
+	}
+	if !stray {
+		return
+	}
+	r.strays++
+	asked := r.now + r.strays*each
 	if asked >= little {
 		r.aboveLittle = at
 	}
