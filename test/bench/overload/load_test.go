@@ -226,7 +226,11 @@ func (f *fleet) using(b *testing.B, all *measured) (end func()) {
 // that an answer has cost.
 func (f *fleet) calm(b *testing.B, l load, all *measured, rate float64) time.Duration {
 	b.Helper()
-	l.offer(1, rate, time.Second) // until connections and weights are there
+	for range 10 { // until connections and weights are there, and each server has begun to serve
+		if l.offer(1, rate, time.Second).sum(0).share() > .99 {
+			break
+		}
+	}
 	before := f.cpu(b)
 	s := l.offer(2, rate, min(2**phase, 4*time.Second)).sum(0)
 	used := f.cpu(b) - before
