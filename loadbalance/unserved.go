@@ -17,7 +17,8 @@ const (
 	// full: where all are asked for too much, all carry about as much.
 	muchLess = .8
 	// recovers is how long a task that serves all takes to be believed to carry e times as
-	// much: it may have been mended, or have been given less than it can carry.
+	// much, if it is not asked for that: it may have been mended, or have been given less than it
+	// can carry.
 	recovers = 5 * time.Minute
 )
 
@@ -66,7 +67,7 @@ func unserving(in *Input) (all []carries) {
 			}
 			all = append(all, now)
 		case known:
-			now.can = was.can * math.Exp(min(in.Elapsed.Seconds()/recovers.Seconds(), 10))
+			now.can = max(can, was.can*math.Exp(min(in.Elapsed.Seconds()/recovers.Seconds(), 10)))
 			all = append(all, now)
 		}
 		served[i] = can / capacity(t)

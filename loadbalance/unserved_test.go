@@ -13,7 +13,7 @@ import (
 // played plays rounds of 5 s with tasks that can each carry so much, and serve no more, and
 // tells after each what is asked of each task. Rates are measured with some noise, and told as tell
 // changes them, if it is not nil.
-func played(t *testing.T, keys []keyLoad, can func(round, task int) float64, tell func(round int, l *loadbalance.Loads), rounds int, look func(round int, asked []float64, out loadbalance.Output)) {
+func played(t *testing.T, keys []keyLoad, can func(round, task int) float64, tell func(round int, a *assignment.Assignment, l *loadbalance.Loads), rounds int, look func(round int, asked []float64, out loadbalance.Output)) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(7, 7))
 	cfg := config(1, 1)
@@ -42,7 +42,7 @@ func played(t *testing.T, keys []keyLoad, can func(round, task int) float64, tel
 			}
 		}
 		if tell != nil {
-			tell(round, l)
+			tell(round, a, l)
 		}
 		out = loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Loads: l, Elapsed: cfg.Balance.Interval, State: out.State})
 		a = follow(t, a, tasks, out)
@@ -91,7 +91,7 @@ func TestUnserved(t *testing.T) {
 // TestUnservedOfMore: a task is told to have left most of what its slices were asked for unserved, in a
 // window in which it served as much as usual of a slice that has departed since. It keeps its slices.
 func TestUnservedOfMore(t *testing.T) {
-	tell := func(round int, l *loadbalance.Loads) {
+	tell := func(round int, _ *assignment.Assignment, l *loadbalance.Loads) {
 		if round == 60 {
 			l.Unserved[1] = .9 * l.Task[1]
 			l.All = slices.Clone(l.Task)
@@ -105,10 +105,33 @@ func TestUnservedOfMore(t *testing.T) {
 	})
 }
 
+// TestServesMore: a task that was taken to carry half of what others do, and then serves nearly as much
+// as they for some rounds, as its keys are asked for more, is given as much as they within a minute.
+func TestServesMore(t *testing.T) {
+	tell := func(round int, a *assignment.Assignment, l *loadbalance.Loads) {
+		switch {
+		case round == 60:
+			l.Unserved[1] = .5 * l.Task[1]
+		case round > 63 && round < 70:
+			l.Task[1] *= 1.8
+			for s := range a.NumSlices() {
+				if a.Replicas(s).Has(1) {
+					l.Slice[s] *= 1.8
+				}
+			}
+		}
+	}
+	played(t, evenKeys(), func(int, int) float64 { return 50 }, tell, 82, func(round int, asked []float64, _ loadbalance.Output) {
+		if round == 81 && asked[1] < 22 {
+			t.Errorf("it is asked for %.1f, and can serve 50", asked[1])
+		}
+	})
+}
+
 // TestNothingServed: a task that has served nothing once, of all that it was asked for, is given
 // slices again.
 func TestNothingServed(t *testing.T) {
-	tell := func(round int, l *loadbalance.Loads) {
+	tell := func(round int, _ *assignment.Assignment, l *loadbalance.Loads) {
 		if round == 60 {
 			l.Unserved[1] = l.Task[1]
 		}
