@@ -24,11 +24,14 @@ type KeyRate struct {
 
 // HeavyKeys are those that ask for more than an equal part of what a task serves: of these
 // the requests above that part rank last within their criticality, so that one key that all
-// ask for takes nothing from its neighbours. (Equal parts are max-min fair: who asks for less
-// gets all, and what is left is shared evenly.) It does not change. Nil holds none.
+// ask for takes nothing from its neighbours; but not within a criticality for all of which there is
+// room, where a hot key's requests would be the only ones that lose by chance. (Equal parts are
+// max-min fair: who asks for less gets all, and what is left is shared evenly.) It does not change.
+// Nil holds none.
 type HeavyKeys struct {
-	keys []assignment.SliceKey
-	keep []float64 // the share that does not rank last
+	keys  []assignment.SliceKey
+	keep  []float64 // the share that does not rank last
+	below Priority  // what is not below ranks as it is
 }
 
 // NewHeavyKeys works out the equal part, for a task that is asked for so many requests a
@@ -48,7 +51,7 @@ func NewHeavyKeys(asked, served float64, keys []KeyRate) *HeavyKeys {
 		}
 		return int(int64(a.Key>>1) - int64(b.Key>>1))
 	})
-	h, others, part := new(HeavyKeys), asked, 0.
+	h, others, part := &HeavyKeys{below: Priorities}, asked, 0.
 	for i, k := range keys[:min(len(keys), maxHeavy)] {
 		// If the keys to here share what the others leave, does this one ask for more?
 		next := max(partOf*served-max(others-k.Rate, 0), 0) / float64(i+1)
@@ -69,9 +72,13 @@ func NewHeavyKeys(asked, served float64, keys []KeyRate) *HeavyKeys {
 }
 
 // HeavyKeys is NewHeavyKeys for a task with these limits, that in a time was asked for so many
-// requests a second and served so many.
+// requests a second and served so many. Within criticalities for which there is room none rank last.
 func (l *Limits) HeavyKeys(asked, served float64, keys []KeyRate) *HeavyKeys {
-	return NewHeavyKeys(asked, l.serves(asked, served), keys)
+	h := NewHeavyKeys(asked, l.serves(asked, served), keys)
+	if h != nil {
+		h.below = cmp.Or(l.fits, Priorities)
+	}
+	return h
 }
 
 // serves is of how much the parts are. What handlers can do counts while they are full: more is let
@@ -96,7 +103,7 @@ func (l *Limits) serves(asked, served float64) float64 {
 // of its criticality, which others do not have then. Of a heavy key it is the last cohorts that rank low, so that of
 // what one user's request causes all is served or none.
 func (h *HeavyKeys) Rank(p Priority, k assignment.SliceKey) Priority {
-	if h == nil {
+	if h == nil || p >= h.below {
 		return p
 	}
 	at := p % Cohorts

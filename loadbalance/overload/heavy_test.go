@@ -3,6 +3,7 @@ package overload
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -59,6 +60,55 @@ func TestHeavyKeys(t *testing.T) {
 	}
 	if h := NewHeavyKeys(400, 390, many); h != nil && len(h.keys) > maxHeavy {
 		t.Errorf("%d heavy keys", len(h.keys))
+	}
+}
+
+// TestHeavyKeysFit: a heavy key's requests rank last only within criticalities for which there is no room,
+// whatever is full.
+func TestHeavyKeysFit(t *testing.T) {
+	mix := [CriticalPlus]float64{.2, .2, .5, .1}
+	for _, x := range []struct {
+		times float64
+		last  []Criticality // in which the heavy key's rank last
+	}{
+		{1.4, []Criticality{Sheddable, SheddablePlus}},
+		{1.2, []Criticality{Sheddable}},
+		{3, []Criticality{Sheddable, SheddablePlus, Critical}},
+		{12, []Criticality{Sheddable, SheddablePlus, Critical, CriticalPlus}},
+	} {
+		for full, seen := range map[string]Seen{
+			"CPU":      {Busy: Tick, Starts: 10, Computed: Tick, Waiting: 5},
+			"handlers": {Ended: 10, Missed: 2, UnderWay: 40, Worked: 2 * time.Second},
+			"a signal": {Signal: x.times},
+		} {
+			var p Pacer
+			var l *Limits
+			for range 200 {
+				var asked [Priorities]uint32
+				for c, part := range mix {
+					asked[Labels{Criticality: Sheddable + Criticality(c)}.Priority()] = uint32(math.Round(10 * x.times * part))
+					seen.Arrived[c] = int(math.Round(10 * x.times * part))
+				}
+				seen.Over, seen.Asked = Tick, &asked
+				l = p.Tick(seen)
+			}
+			h := l.HeavyKeys(200*x.times, 200, []KeyRate{{1, 200*x.times - 50}})
+			var last []Criticality
+			for c := Sheddable; c <= CriticalPlus; c++ {
+				base := Priority(c-Sheddable) * Cohorts
+				if low := h.Rank(base+1, 1); low == base {
+					last = append(last, c)
+				} else if low != base+1 {
+					t.Errorf("priority %d ranks as %d", base+1, low)
+				}
+				if h.Rank(base+1, 2) != base+1 {
+					t.Error("another key ranks last")
+				}
+			}
+			if !slices.Equal(last, x.last) {
+				t.Errorf("%s is full, %v times as much is asked for: a heavy key's requests rank last within %v, want %v", full, x.times, last, x.last)
+			}
+		}
 	}
 }
 

@@ -214,6 +214,7 @@ type Limits struct {
 	signal float64
 	grown  int                 // from how many that wait on a Tick is to be early
 	lately Priority            // the highest level that was told lately
+	fits   Priority            // from which on there is usually room for all; 0 is not known
 	share  [Priorities]float32 // of what is asked for, that is at a priority or above
 }
 
@@ -270,6 +271,7 @@ func (p *Pacer) Tick(s Seen) *Limits {
 	if all.sum() < 1e-9 || l.Asked <= 0 {
 		return l
 	}
+	l.fits = l.roomFrom(&usual)
 	above, atEnd := 0., Priority(0)
 	for i := Priorities - 1; i >= 0; i-- {
 		q := Priority(i)
@@ -322,6 +324,22 @@ func (p *Pacer) Tick(s Seen) *Limits {
 	}
 	l.lately = p.highest.Below
 	return l
+}
+
+// roomFrom is the priority from which on there is room for all that is usually asked for, at least 1.
+func (l *Limits) roomFrom(usual *byCriticality) (p Priority) {
+	above, all := 0., usual.sum()
+	for i := len(usual) - 1; i >= 0; i-- {
+		above += usual[i]
+		by := max(above*l.Spacing.Seconds(), l.signal*above/all)
+		if l.can > 0 {
+			by = max(by, above/l.can)
+		}
+		if by > 1 {
+			return Priority(i+1) * Cohorts
+		}
+	}
+	return 1
 }
 
 // allBusy takes how long the process computed while requests waited all the time, and forgets what
