@@ -226,9 +226,11 @@ func (f *fleet) using(b *testing.B, all *measured) (end func()) {
 // that an answer has cost.
 func (f *fleet) calm(b *testing.B, l load, all *measured, rate float64) time.Duration {
 	b.Helper()
-	for range 10 { // until connections and weights are there, and each server has begun to serve
-		if l.offer(1, rate, time.Second).sum(0).share() > .99 {
-			break
+	// Until connections and weights are there, each server has begun to serve, and none has far more
+	// keys than others, as the first that joined has.
+	for good, n := 0, 0; good < 3 && n < 60; n++ {
+		if good++; l.offer(1, rate, time.Second).sum(0).share() < .99 {
+			good = 0
 		}
 	}
 	before := f.cpu(b)
