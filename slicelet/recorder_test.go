@@ -208,7 +208,6 @@ func TestMeasureDeparted(t *testing.T) {
 	}
 }
 
-// Slices change within a window.
 // TestMeasureDemand: what was refused is load, in every metric, with what trial requests
 // stand for, but not what is not critical, nor more than ten times what was served.
 func TestMeasureDemand(t *testing.T) {
@@ -308,6 +307,7 @@ func TestHeavyAtOnce(t *testing.T) {
 	})
 }
 
+// TestMeasureCarriesOver: slices change within a window.
 func TestMeasureCarriesOver(t *testing.T) {
 	b := newBench(t)
 	b.own(1, [2]int{0, 2}, [2]int{4, 5})

@@ -174,9 +174,10 @@ func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (h
 			}
 			l := Labels{Criticality: Critical}
 			if s.mixed {
-				l.Criticality = [...]Criticality{Sheddable, Sheddable, SheddablePlus, SheddablePlus, Critical, Critical, Critical, Critical, Critical, CriticalPlus}[rng.IntN(10)]
+				l = drawn(rng, [4]float64{.2, .2, .5, .1})
+			} else {
+				l.SetCohort(rng.IntN(Cohorts))
 			}
-			l.SetCohort(rng.IntN(Cohorts))
 			p := l.Priority()
 			if s.meter == nil {
 				p = s.rank(p, q)

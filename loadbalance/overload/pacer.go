@@ -331,11 +331,7 @@ func (l *Limits) roomFrom(usual *byCriticality) (p Priority) {
 	above, all := 0., usual.sum()
 	for i := len(usual) - 1; i >= 0; i-- {
 		above += usual[i]
-		by := max(above*l.Spacing.Seconds(), l.signal*above/all)
-		if l.can > 0 {
-			by = max(by, above/l.can)
-		}
-		if by > 1 {
+		if max(above*l.Spacing.Seconds(), l.signal*above/all, l.toEnds(above)) > 1 {
 			return Priority(i+1) * Cohorts
 		}
 	}
@@ -483,11 +479,14 @@ func (l *Limits) ratioOf(p Priority) float64 {
 }
 
 // ratioAtEnd is what is asked for at a priority or above, to what handlers end.
-func (l *Limits) ratioAtEnd(p Priority) float64 {
+func (l *Limits) ratioAtEnd(p Priority) float64 { return l.toEnds(l.Asked * l.shareOf(p)) }
+
+// toEnds is what is asked for, a second, to what handlers end, 0 if they are not full.
+func (l *Limits) toEnds(asked float64) float64 {
 	if l.can == 0 {
 		return 0
 	}
-	return l.Asked * l.shareOf(p) / l.can
+	return asked / l.can
 }
 
 // wait is how long a request waits that comes behind a queue: by its length and, where the

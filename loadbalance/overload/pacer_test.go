@@ -77,24 +77,26 @@ func (o *outcome) of(counts [CriticalPlus + 1]int, of ...Criticality) (n int) {
 
 var everything = []Criticality{Sheddable, SheddablePlus, Critical, CriticalPlus}
 
+// drawn are labels of a criticality of which there is such a share, and of any cohort.
+func drawn(rng *rand.Rand, mix [4]float64) (l Labels) {
+	x := rng.Float64()
+	for i, share := range mix {
+		if l.Criticality = Sheddable + Criticality(i); x < share {
+			break
+		}
+		x -= share
+	}
+	l.SetCohort(rng.IntN(Cohorts))
+	return l
+}
+
 // run offers so many times what the core could do if requests cost nothing to take in, and
 // counts what arrives after the first second, or c.after.
 func (c *core) run(rng *rand.Rand, times float64, mix [4]float64, lasts time.Duration) *outcome {
 	begin := c.now
 	o := &outcome{asks: make([]int, lasts/quarter+1), answers: make([]int, lasts/quarter+1)}
 	next := begin
-	draw := func() Priority {
-		var l Labels
-		x := rng.Float64()
-		for i, share := range mix {
-			if l.Criticality = Sheddable + Criticality(i); x < share {
-				break
-			}
-			x -= share
-		}
-		l.SetCohort(rng.IntN(Cohorts))
-		return l.Priority()
-	}
+	draw := func() Priority { return drawn(rng, mix).Priority() }
 	for c.now < begin+lasts {
 		c.tick()
 		if l := c.liar; l != nil && l.next <= c.now {
