@@ -73,13 +73,25 @@ type Assignment struct {
 func New(h Header, tasks []Task, c Columns) (*Assignment, error) {
 	names, err := validate(&h, tasks, &c)
 	if err != nil {
-		return nil, fmt.Errorf("assignment of job %q, generation %d: %w", Clip(h.Job, maxShown), h.Generation, err)
+		return nil, h.wrap(err)
 	}
 	return build(h, tasks, names, c), nil
 }
 
+// wrap says which assignment an error is about.
+func (h *Header) wrap(err error) error {
+	return fmt.Errorf("assignment of job %q, generation %d: %w", Clip(h.Job, maxShown), h.Generation, err)
+}
+
 // build makes an assignment of parts that are known to be valid.
 func build(h Header, tasks []Task, names map[string]int, c Columns) *Assignment {
+	a := newAssignment(h, tasks, names, c)
+	a.buildIndex()
+	return a
+}
+
+// newAssignment makes one that has no index yet.
+func newAssignment(h Header, tasks []Task, names map[string]int, c Columns) *Assignment {
 	// One form for equal content: no offsets when each slice has one owner, no
 	// since generations when nothing refers to them.
 	c.tidyOffsets()
@@ -87,7 +99,6 @@ func build(h Header, tasks []Task, names map[string]int, c Columns) *Assignment 
 		c.Since, c.SinceTable = nil, nil
 	}
 	a := &Assignment{h: h, tasks: tasks, names: names, c: c}
-	a.buildIndex()
 	a.sum = sync.OnceValue(a.checksum)
 	return a
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/test/kit/balanced"
 )
 
 func benchAssignment(tb testing.TB, n, tasks int) *assignment.Assignment {
@@ -107,26 +108,91 @@ func BenchmarkSuccessor(b *testing.B) {
 	}
 }
 
-func BenchmarkDiff(b *testing.B) {
-	base, next := benchPair(b)
-	for b.Loop() {
-		if _, err := assignment.Diff(base, next); err != nil {
-			b.Fatal(err)
-		}
+// BenchmarkDelta is what a subscriber does with a delta of 100 slices of an assignment that the
+// balancer made, and a Distributor to make it: of slices that change owners alone, and of which one
+// in ten is split and another merged into the one before. Beside it is a copy of the columns.
+func BenchmarkDelta(b *testing.B) {
+	for _, n := range []int{100_000, 1_000_000} {
+		b.Run(fmt.Sprintf("slices=%d", n), func(b *testing.B) {
+			base := balanced.NewOf(b, n, 2000).Assignment()
+			c := base.Columns()
+			b.Run("copy", func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					_, _, _, _ = slices.Clone(c.Starts), slices.Clone(c.Offsets), slices.Clone(c.Owners), slices.Clone(c.Since)
+				}
+			})
+			for name, oneIn := range map[string]int{"moves": 0, "splits": 10} {
+				next := withChanges(b, base, 100, oneIn)
+				d, err := assignment.Diff(base, next)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.Run("Apply/"+name, func(b *testing.B) {
+					b.ReportAllocs()
+					for b.Loop() {
+						if _, err := assignment.Apply(base, d); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+				b.Run("ApplyAndChecksum/"+name, func(b *testing.B) {
+					b.ReportAllocs()
+					for b.Loop() {
+						if a, err := assignment.Apply(base, d); err != nil || a.Checksum() != next.Checksum() {
+							b.Fatal(err)
+						}
+					}
+				})
+				b.Run("Diff/"+name, func(b *testing.B) {
+					b.ReportAllocs()
+					for b.Loop() {
+						if _, err := assignment.Diff(base, next); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			}
+		})
 	}
 }
 
-func BenchmarkApply(b *testing.B) {
-	base, next := benchPair(b)
-	d, err := assignment.Diff(base, next)
+// withChanges is the successor in which so many slices have another owner, of which one in so many
+// is also split, and as many are merged into the one before.
+func withChanges(b *testing.B, base *assignment.Assignment, n, oneIn int) *assignment.Assignment {
+	b.Helper()
+	rng := rand.New(rand.NewPCG(2, 2))
+	changed := map[int]int{}
+	for i := range n {
+		changed[1+rng.IntN(base.NumSlices()-1)] = i
+	}
+	var p assignment.Placement
+	for i := range base.NumSlices() {
+		s, r := base.Slice(i), base.Replicas(i)
+		k, ok := changed[i]
+		if ok && oneIn > 0 && k%oneIn == 0 {
+			continue
+		}
+		owners := make([]uint32, r.Len())
+		for j := range owners {
+			owners[j] = uint32(r.Position(j))
+		}
+		if ok {
+			owners[0] = (owners[0] + 1 + uint32(rng.IntN(100))) % uint32(base.NumTasks())
+			for slices.Contains(owners[1:], owners[0]) {
+				owners[0] = (owners[0] + 1) % uint32(base.NumTasks())
+			}
+		}
+		p.Add(s.Start, owners...)
+		if mid := s.Start + (s.End-s.Start)/2; ok && oneIn > 0 && k%oneIn == 1 && mid > s.Start {
+			p.Add(mid, owners...)
+		}
+	}
+	next, err := assignment.Successor(base, successorHeader(base), benchTasks(base), p)
 	if err != nil {
 		b.Fatal(err)
 	}
-	for b.Loop() {
-		if _, err := assignment.Apply(base, d); err != nil {
-			b.Fatal(err)
-		}
-	}
+	return next
 }
 
 // The checksum is computed once an assignment, so each turn builds one: take

@@ -57,7 +57,7 @@ func Successor(prev *Assignment, h Header, tasks []Task, p Placement) (*Assignme
 	// The slices must make sense before they are gone through.
 	names, err := validate(&h, tasks, &c)
 	if err != nil {
-		return nil, fmt.Errorf("assignment of job %q, generation %d: %w", Clip(h.Job, maxShown), h.Generation, err)
+		return nil, h.wrap(err)
 	}
 	h.Horizon = c.setSince(h.Horizon, sinceOf(prev, h, tasks, c))
 	return build(h, tasks, names, c), nil

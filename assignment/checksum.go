@@ -37,18 +37,36 @@ func (a *Assignment) checksum() uint64 {
 	}
 	s.room(words(1))
 	s.u64(uint64(len(a.c.Starts)))
-	for i, start := range a.c.Starts {
-		r := a.Replicas(i)
-		n := r.Len()
-		s.room(words(1 + 2*n))
-		s.u64(uint64(start))
-		for j := range n {
-			s.u64(uint64(r.Position(j))<<32 | uint64(n))
-			s.u64(uint64(r.Since(j)))
-		}
-	}
+	s.slices(a)
 	s.d.Write(s.buf)
 	return s.d.Sum64()
+}
+
+// slices gives the hash all slices: most of what there is.
+func (s *summer) slices(a *Assignment) {
+	var since [maxSinceDistinct + 1]uint64 // of each number
+	since[0] = uint64(a.h.Horizon)
+	for i, g := range a.c.SinceTable {
+		since[i+1] = uint64(g)
+	}
+	buf := s.buf
+	for i, start := range a.c.Starts {
+		lo, hi := a.c.owners(i, i+1)
+		if len(buf)+words(1+2*int(hi-lo)) > cap(buf) {
+			s.d.Write(buf)
+			buf = buf[:0]
+		}
+		buf = binary.LittleEndian.AppendUint64(buf, uint64(start))
+		for k := lo; k < hi; k++ {
+			g := since[0]
+			if a.c.Since != nil {
+				g = since[a.c.Since[k]&maxSinceDistinct]
+			}
+			buf = binary.LittleEndian.AppendUint64(buf, uint64(a.c.Owners[k])<<32|uint64(hi-lo))
+			buf = binary.LittleEndian.AppendUint64(buf, g)
+		}
+	}
+	s.buf = buf
 }
 
 // words is how many bytes n words are.

@@ -78,6 +78,14 @@ func checkDelta(t rapid.TB, base, next *assignment.Assignment) *assignment.Delta
 	if diff := cmp.Diff(before, structureOf(base)); diff != "" {
 		t.Fatalf("the base was changed: %s", diff)
 	}
+	for i := range next.NumSlices() {
+		s := next.Slice(i)
+		for _, k := range []assignment.SliceKey{s.Start, s.Start + (s.End-s.Start)/2, s.End - 1} {
+			if at, r := got.Find(k), got.Lookup(k); at != i || r != got.Replicas(i) {
+				t.Fatalf("key %s is found in slice %d of %d replicas, want %d of %d", k, at, r.Len(), i, next.Replicas(i).Len())
+			}
+		}
+	}
 	return d
 }
 
@@ -162,6 +170,74 @@ func TestDiffApplyThroughALife(t *testing.T) {
 			checkDelta(t, all[rng.IntN(i)], all[i])
 		}
 	}
+}
+
+// Slices of all shapes of which some go, come, and change owners: what is looked up in the result
+// is found as in one that was built anew.
+func TestApplyIndexes(t *testing.T) {
+	const seed = 11
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for name, starts := range shapes(rng) {
+		for _, several := range []bool{false, true} {
+			for _, share := range []int{3, len(starts)/10 + 1} { // of all slices, one in so many
+				base := newPlaced(t, placed(rng, starts, several))
+				p := base.Columns()
+				owners := func(i int) []uint32 {
+					if p.Offsets == nil {
+						return p.Owners[i : i+1]
+					}
+					return p.Owners[p.Offsets[i]:p.Offsets[i+1]]
+				}
+				var q assignment.Placement
+				for i, s := range starts {
+					if rng.IntN(share) > 0 {
+						q.Add(s, owners(i)...)
+						continue
+					}
+					end := assignment.KeyspaceEnd
+					if i+1 < len(starts) {
+						end = starts[i+1]
+					}
+					switch rng.IntN(4) {
+					case 0: // goes
+						if i == 0 {
+							q.Add(s, 4)
+						}
+					case 1: // is split
+						q.Add(s, owners(i)...)
+						if s+1 < end {
+							q.Add(s+1+assignment.SliceKey(rng.Uint64N(uint64(end-s-1))), 1, 2)
+						}
+					case 2:
+						q.Add(s, 3)
+					case 3:
+						q.Add(s, 4, 0)
+					}
+				}
+				h := base.Header()
+				h.Generation++
+				next, err := assignment.New(h, newTasks(5), assignment.Columns{Starts: q.Starts, Offsets: q.Offsets, Owners: q.Owners})
+				if err != nil {
+					t.Fatalf("%s, seed %d: %v", name, seed, err)
+				}
+				checkDelta(t, base, next)
+			}
+		}
+	}
+}
+
+// placed gives slices to five tasks, one or more each.
+func placed(rng *rand.Rand, starts []assignment.SliceKey, several bool) assignment.Placement {
+	var p assignment.Placement
+	for i, s := range starts {
+		owners := []uint32{uint32(i % 5), uint32(i%5+1) % 5, uint32(i%5+2) % 5}
+		n := 1
+		if several {
+			n += max(rng.IntN(8)-5, 0)
+		}
+		p.Add(s, owners[:n]...)
+	}
+	return p
 }
 
 // life is a job's placement, changed at random.
@@ -328,6 +404,20 @@ func TestApplyRefuses(t *testing.T) {
 		_, err := assignment.Apply(a, &tc.d)
 		checkFieldError(t, tc.name, err, tc.want)
 	}
+}
+
+func TestApplyRefusesTooManySlices(t *testing.T) {
+	h := assignment.Header{Job: "job", StoreID: 1, Generation: 1}
+	a, err := assignment.New(h, newTasks(1), assignment.Columns{Starts: assignment.Equal(assignment.MaxSlices), Owners: make([]uint32, assignment.MaxSlices)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Generation = 2
+	_, err = assignment.Apply(a, &assignment.Delta{
+		H: h, Base: 1, Edits: []assignment.Edit{{Old: 1, New: 2}},
+		Slices: assignment.Columns{Starts: []assignment.SliceKey{1}, Owners: []uint32{0, 0}},
+	})
+	checkFieldError(t, "one slice more", err, fmt.Sprintf("slices: %d", assignment.MaxSlices+1))
 }
 
 // Whatever is done to a delta, what comes of it is a valid assignment or an error.

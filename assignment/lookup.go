@@ -3,6 +3,7 @@ package assignment
 import (
 	"encoding/binary"
 	"math/bits"
+	"slices"
 )
 
 // line finds the slices of one bucket of keys, those that have the same top bits: what a lookup
@@ -39,17 +40,68 @@ const slicesPerLine = 5
 
 // buildIndex makes the lines.
 func (a *Assignment) buildIndex() {
+	a.shift = a.shiftFor()
+	a.lines = make([]line, 1<<(KeyBits-a.shift))
+	a.buildLines(0, len(a.lines), 0)
+}
+
+// shiftFor is the shift for as many slices as there are.
+func (a *Assignment) shiftFor() uint8 {
+	return uint8(KeyBits - bits.Len(uint(len(a.c.Starts)/slicesPerLine)))
+}
+
+// buildLines makes those of the buckets from e to below end. The i-th slice holds the first key of
+// the first of them, or ends there. It returns the number of the slice in which the last ends.
+func (a *Assignment) buildLines(e, end, i int) int {
 	starts := a.c.Starts
-	b := bits.Len(uint(len(starts) / slicesPerLine))
-	a.shift = uint8(KeyBits - b)
-	a.lines = make([]line, 1<<b)
-	i := 0 // the slice that holds the first key of the bucket
-	for e := range a.lines {
+	for ; e < end; e++ {
 		first := SliceKey(e) << a.shift
 		if i+1 < len(starts) && starts[i+1] == first {
 			i++
 		}
 		a.lines[e], i = a.newLine(i, first+1<<a.shift)
+	}
+	return i
+}
+
+// buildIndexFrom makes the lines of what edits make of base. Buckets without an edit have the
+// lines of base, but for the numbers in their heads.
+func (a *Assignment) buildIndexFrom(base *Assignment, edits []Edit) {
+	if a.shift = a.shiftFor(); a.shift != base.shift {
+		a.buildIndex()
+		return
+	}
+	a.lines = slices.Clone(base.lines)
+	made, last := 0, 0 // lines, and the slice in which the last of them ends
+	i, j := 0, 0       // slices of base and of a
+	for _, e := range edits {
+		i, j = i+int(e.Keep), j+int(e.Keep)
+		first := int(base.c.Starts[i] >> a.shift)
+		if made <= first {
+			a.moveLines(base, made, first, i, j)
+			made, last = first, j
+			for a.c.Starts[last] > SliceKey(first)<<a.shift {
+				last--
+			}
+		}
+		i, j = i+int(e.Old), j+int(e.New)
+		end := int((startOrEnd(base, i)-1)>>a.shift) + 1
+		made, last = end, a.buildLines(made, end, last)
+	}
+	a.moveLines(base, made, len(a.lines), i, j)
+}
+
+// moveLines makes base's lines of buckets from e to below end a's, whose j-th slice is base's i-th.
+func (a *Assignment) moveLines(base *Assignment, e, end, i, j int) {
+	lo, _ := a.c.owners(j, j)
+	was, _ := base.c.owners(i, i)
+	if e >= end || i == j && lo == was {
+		return
+	}
+	more := uint64(int64(lo)-int64(was))<<headBits + uint64(j-i)
+	for ; e < end; e++ {
+		head := binary.LittleEndian.Uint64(a.lines[e][:])
+		binary.LittleEndian.PutUint64(a.lines[e][:], head+more)
 	}
 }
 

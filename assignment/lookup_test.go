@@ -59,17 +59,8 @@ func TestLookupAgainstBinarySearch(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for name, starts := range shapes(rng) {
 		n := len(starts)
-		one := assignment.Placement{Starts: slices.Clone(starts), Owners: make([]uint32, n)}
-		for i := range one.Owners {
-			one.Owners[i] = uint32(i % 5)
-		}
-		a := newPlaced(t, one)
-		var several assignment.Placement
-		for i, s := range starts {
-			owners := []uint32{uint32(i % 5), uint32(i%5+1) % 5, uint32(i%5+2) % 5}
-			several.Add(s, owners[:1+max(rng.IntN(8)-5, 0)]...)
-		}
-		b := newPlaced(t, several)
+		a := newPlaced(t, placed(rng, starts, false))
+		b := newPlaced(t, placed(rng, starts, true))
 		keys := []assignment.SliceKey{0, 1, assignment.KeyspaceEnd - 1}
 		for _, s := range starts {
 			keys = append(keys, s, s+1)

@@ -268,3 +268,17 @@ func TestPartsOfDifferentKinds(t *testing.T) {
 	_, err = assignment.New(h, newTasks(1), c)
 	checkFieldError(t, "name", err, "part")
 }
+
+// A part may have no task at all, and a delta on it none either.
+func TestDeltaOfPartWithoutTasks(t *testing.T) {
+	of := func(g assignment.Generation) *assignment.Assignment {
+		a, err := assignment.New(assignment.Header{Job: "job", StoreID: 1, Generation: g, Part: "t0"}, nil, assignment.Columns{
+			Starts: []assignment.SliceKey{0}, Offsets: []uint32{0, 0},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	checkDelta(t, of(1), of(2))
+}

@@ -10,26 +10,45 @@ func validate(h *Header, tasks []Task, c *Columns) (names map[string]int, err er
 	if names, err = validateTasks(tasks); err != nil {
 		return nil, err
 	}
-	switch {
-	case len(c.Starts) < 1 || len(c.Starts) > MaxSlices:
-		return nil, &FieldError{"slices", len(c.Starts), fmt.Sprintf("1 to %d", MaxSlices)}
-	case len(c.Owners) > MaxOwnerships:
-		return nil, &FieldError{"owners", len(c.Owners), fmt.Sprintf("at most %d", MaxOwnerships)}
+	if err := validateSizes(len(c.Starts), len(c.Owners)); err != nil {
+		return nil, err
 	}
 	if err := validateSince(h, c); err != nil {
 		return nil, err
 	}
-	for i, s := range c.Starts {
+	if err := c.validateStarts(0, len(c.Starts)); err != nil {
+		return nil, err
+	}
+	if err := c.validateOffsets(); err != nil {
+		return nil, err
+	}
+	return names, c.validateOwners(h, tasks, 0, len(c.Starts), make([]uint32, len(tasks)))
+}
+
+func validateSizes(slices, owners int) error {
+	switch {
+	case slices < 1 || slices > MaxSlices:
+		return &FieldError{"slices", slices, fmt.Sprintf("1 to %d", MaxSlices)}
+	case owners > MaxOwnerships:
+		return &FieldError{"owners", owners, fmt.Sprintf("at most %d", MaxOwnerships)}
+	}
+	return nil
+}
+
+// validateStarts looks at slices by number from first to below end.
+func (c *Columns) validateStarts(first, end int) error {
+	for i, s := range c.Starts[first:end] {
+		i += first
 		switch {
 		case i == 0 && s != 0:
-			return nil, &FieldError{"first slice start", s.String(), "0"}
+			return &FieldError{"first slice start", s.String(), "0"}
 		case i > 0 && s <= c.Starts[i-1]:
-			return nil, &FieldError{"slice start", s.String(), "above the start before, " + c.Starts[i-1].String()}
+			return &FieldError{"slice start", s.String(), "above the start before, " + c.Starts[i-1].String()}
 		case s >= KeyspaceEnd:
-			return nil, &FieldError{"slice start", s.String(), "below " + KeyspaceEnd.String()}
+			return &FieldError{"slice start", s.String(), "below " + KeyspaceEnd.String()}
 		}
 	}
-	return names, validateOwners(h, tasks, c)
+	return nil
 }
 
 func (h *Header) validate() error {
@@ -91,39 +110,40 @@ func validateSince(h *Header, c *Columns) error {
 	return nil
 }
 
-func validateOwners(h *Header, tasks []Task, c *Columns) error {
-	n, least := len(c.Starts), uint32(1)
+// validateOffsets looks at how many there are, and where they begin and end.
+func (c *Columns) validateOffsets() error {
+	n := len(c.Starts)
+	switch {
+	case c.Offsets == nil && len(c.Owners) != n:
+		return &FieldError{"owners", len(c.Owners), fmt.Sprintf("%d, one a slice", n)}
+	case c.Offsets != nil && len(c.Offsets) != n+1:
+		return &FieldError{"offsets", len(c.Offsets), fmt.Sprintf("%d, one more than slices", n+1)}
+	case c.Offsets != nil && (c.Offsets[0] != 0 || int(c.Offsets[n]) != len(c.Owners)):
+		return &FieldError{"offsets", fmt.Sprintf("%d to %d", c.Offsets[0], c.Offsets[n]), fmt.Sprintf("0 to %d, the number of owners", len(c.Owners))}
+	}
+	return nil
+}
+
+// validateOwners looks at slices by number from first to below end. In seen, which begins as
+// zeros, is for each task the number of the slice in which it was seen last, and one.
+func (c *Columns) validateOwners(h *Header, tasks []Task, first, end int, seen []uint32) error {
+	least := uint32(1)
 	if h.Part != "" {
 		least = 0
 	}
-	for _, o := range c.Owners {
-		if int(o) >= len(tasks) {
-			return &FieldError{"owner", o, fmt.Sprintf("a position in the table of %d tasks", len(tasks))}
-		}
-	}
-	if c.Offsets == nil {
-		if len(c.Owners) != n {
-			return &FieldError{"owners", len(c.Owners), fmt.Sprintf("%d, one a slice", n)}
-		}
-		return nil
-	}
-	if len(c.Offsets) != n+1 {
-		return &FieldError{"offsets", len(c.Offsets), fmt.Sprintf("%d, one more than slices", n+1)}
-	}
-	if c.Offsets[0] != 0 || int(c.Offsets[n]) != len(c.Owners) {
-		return &FieldError{"offsets", fmt.Sprintf("%d to %d", c.Offsets[0], c.Offsets[n]), fmt.Sprintf("0 to %d, the number of owners", len(c.Owners))}
-	}
-	seen := make([]int32, len(tasks)) // slice number + 1 in which the task was last seen
-	for i := range n {
-		lo, hi := c.Offsets[i], c.Offsets[i+1]
+	for i := first; i < end; i++ {
+		lo, hi := c.owners(i, i+1)
 		if lo > hi || hi > uint32(len(c.Owners)) || hi-lo < least || hi-lo > MaxReplicas {
 			return &FieldError{"replicas", int64(hi) - int64(lo), fmt.Sprintf("%d to %d in slice %s", least, MaxReplicas, c.Starts[i])}
 		}
 		for _, o := range c.Owners[lo:hi] {
-			if seen[o] == int32(i+1) {
+			if int(o) >= len(tasks) {
+				return &FieldError{"owner", o, fmt.Sprintf("a position in the table of %d tasks", len(tasks))}
+			}
+			if seen[o] == uint32(i)+1 {
 				return &FieldError{"owner", tasks[o].Name, fmt.Sprintf("once in slice %s", c.Starts[i])}
 			}
-			seen[o] = int32(i + 1)
+			seen[o] = uint32(i) + 1
 		}
 	}
 	return nil
