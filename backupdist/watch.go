@@ -157,6 +157,11 @@ func (c *client) send(j *job, ended <-chan struct{}) error {
 				return err
 			}
 			continue
+		case send.Quotas != nil:
+			if err := c.stream.Send(&slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Quotas{Quotas: send.Quotas}}); err != nil {
+				return err
+			}
+			continue
 		case send.Newest != nil:
 			e, kind := &st.update.whole, "whole"
 			switch {

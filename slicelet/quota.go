@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/subscriber"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/loadbalance/overload"
@@ -22,14 +23,32 @@ func (a *arrivals) take(now time.Time, q *wire.Quotas) {
 
 // customers is what customers have asked for since it was last called, nil if nothing.
 func (s *Slicelet) customers(now time.Time) *slicerv1.CustomerUse {
-	st, tasks := s.sub.State(), 1
-	if st.Assignment != nil {
-		tasks = st.Assignment.NumTasks()
-	}
+	st := s.sub.State()
 	a := s.arrivals.accounts
-	a.Look(now, st.Link == subscriber.Distributor, tasks, st.Status.LoadMetric, s.recorder.workOf())
+	a.Look(now, st.Link == subscriber.Distributor, tasksOf(st.Assignment), st.Status.LoadMetric, s.recorder.workOf())
 	uses, names := a.Report(now)
 	return wire.UseToProto(uses, names)
+}
+
+// tasksOf is how many tasks there are to use a limit, 0 if that is not known. A part of an assignment
+// does not have all of them: there it is as if each had as much of the keyspace as this one.
+func tasksOf(a *assignment.Assignment) int {
+	switch {
+	case a == nil:
+		return 0
+	case a.Part() == "":
+		return a.NumTasks()
+	}
+	own := 0.0
+	for s, r := range a.All() {
+		if n := r.Len(); n > 0 {
+			own += s.Fraction() / float64(n)
+		}
+	}
+	if own == 0 {
+		return 0
+	}
+	return int(math.Round(1 / own))
 }
 
 // workOf is how much CPU time a second's work of a handler takes, by the last window, 0 if

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
 // Job is what is known of one job, and when it is to be read again. It is not safe for
@@ -29,6 +31,8 @@ type State struct {
 	Newest, Base *assignment.Assignment
 	// Parts and BaseParts are theirs.
 	Parts, BaseParts *assignment.Cut
+	// quotas are the limits of the config, nil if there are none.
+	quotas *slicerv1.Quotas
 }
 
 // Reading is what the reading of a job came to.
@@ -91,6 +95,13 @@ func (j *Job) merge(r Reading) (State, error) {
 		return State{}, fmt.Errorf("the store holds an assignment of job %q for it", a.Job())
 	}
 	next := State{Known: true, Home: r.Home, Config: r.Config}
+	switch l := r.Config.Limits; {
+	case !limited(r.Config):
+	case j.state.quotas != nil && l.Equal(j.state.Config.Limits):
+		next.quotas = j.state.quotas
+	default:
+		next.quotas = wire.QuotasToProto(nil, &l)
+	}
 	switch old, a := j.state.Newest, r.Assignment; {
 	case a == nil:
 	case !a.Newer(old):

@@ -24,6 +24,8 @@ const (
 // Subscriber is what one has been sent and holds. It is not safe for concurrent use.
 type Subscriber struct {
 	said     *slicerv1.Status       // last
+	slicelet bool                   // it is told limits
+	limits   *slicerv1.Quotas       // said last
 	newest   *assignment.Assignment // seen last
 	held     held
 	flight   held      // sent and not acknowledged, if its gen is not 0
@@ -48,10 +50,12 @@ type held struct {
 
 func heldOf(a *assignment.Assignment) held { return held{a.Generation(), a.StoreID(), a.Checksum()} }
 
-// Send is what to send: a status, or an assignment whole, or as a delta on Base; nothing
-// if all are nil; a whole one may be Compressed. Both may be parts. Hopeless says that the stream is to end instead: State says why.
+// Send is what to send: a status, or the job's limits, which are the same for all, or an
+// assignment whole, or as a delta on Base; nothing if all are nil; a whole one may be Compressed.
+// Both may be parts. Hopeless says that the stream is to end instead: State says why.
 type Send struct {
 	Status       *slicerv1.Status
+	Quotas       *slicerv1.Quotas
 	Newest, Base *assignment.Assignment
 	Compressed   bool
 	Hopeless     bool
@@ -72,6 +76,7 @@ func NewSubscriber(now time.Time, h *slicerv1.Hello) (*Subscriber, error) {
 	return &Subscriber{
 		held:     held{assignment.Generation(h.GetGeneration()), h.GetStoreId(), h.GetChecksum()},
 		waitTill: now.Add(Patience), repeatAt: now.Add(repeatEvery), compressed: h.GetCompressed(), part: part,
+		slicelet: h.GetRole() == slicerv1.Role_ROLE_SLICELET,
 	}, nil
 }
 
@@ -129,6 +134,8 @@ func (s *Subscriber) Next(now time.Time, st State) (send Send) {
 	case st.Known && (s.said == nil || s.said.LoadMetric != st.Config.LoadMetric || s.said.Mode != slicerv1.Mode(st.Config.Mode) || wire.OverloadFromProto(s.said.Overload) != st.Config.Overload || s.said.Limited != limited(st.Config)):
 		s.said, s.repeatAt = statusMessage(st.Config), now.Add(repeatEvery)
 		send.Status = s.said
+	case s.slicelet && st.quotas != nil && s.limits != st.quotas:
+		s.limits, send.Quotas = st.quotas, st.quotas
 	case st.Newest != nil:
 		s.next(st, &send)
 	}

@@ -86,7 +86,10 @@ func New(now time.Time) *Accounts {
 func (a *Accounts) SetLimits(now time.Time, l assignment.Limits, shares map[uint64]float64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.told, a.toldAt = shares, now.Sub(a.epoch)
+	at := now.Sub(a.epoch)
+	if !maps.Equal(shares, a.told) { // a Backup Distributor says the limits, and nothing of shares
+		a.told, a.toldAt = shares, at
+	}
 	if l != a.limits {
 		a.limits, a.named, a.others = l, maps.Collect(l.All()), l.Others()
 		for name, x := range a.of {
@@ -99,7 +102,7 @@ func (a *Accounts) SetLimits(now time.Time, l assignment.Limits, shares map[uint
 		}
 		a.on.Store(l != (assignment.Limits{}))
 	}
-	a.ratesLocked(a.toldAt)
+	a.ratesLocked(at)
 }
 
 func (a *Accounts) limitLocked(customer string) assignment.Limit {
@@ -110,7 +113,7 @@ func (a *Accounts) limitLocked(customer string) assignment.Limit {
 }
 
 // Look takes how things are: whether what was told still holds, since a Distributor serves
-// that would say otherwise, how many tasks there are, what load is measured in
+// that would say otherwise, how many tasks there are (0 if that is not known: as many as before), what load is measured in
 // (assignment.JobConfig.LoadMetric), and how many units a second's work of a handler is.
 func (a *Accounts) Look(now time.Time, holds bool, tasks int, metric string, perSecond float64) {
 	a.mu.Lock()
@@ -119,7 +122,9 @@ func (a *Accounts) Look(now time.Time, holds bool, tasks int, metric string, per
 	if holds {
 		a.toldAt = at
 	}
-	a.tasks = max(tasks, 1)
+	if tasks > 0 {
+		a.tasks = tasks
+	}
 	unit := uint32(one)
 	switch metric {
 	case assignment.LoadCPU:

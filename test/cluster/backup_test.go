@@ -109,6 +109,8 @@ func (b *backupHost) serve(p *backupPeer) {
 			return
 		case send.Status != nil:
 			p.conn.send(1, &slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Status{Status: send.Status}})
+		case send.Quotas != nil:
+			p.conn.send(1, &slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Quotas{Quotas: send.Quotas}})
 		case send.Newest != nil:
 			for m := range b.encoded(send.Newest, send.Base).Responses() {
 				p.conn.send(1, m)

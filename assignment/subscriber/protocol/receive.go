@@ -153,10 +153,14 @@ func (c *Core) newStatus(l *connector, m *slicerv1.Status, now time.Time) {
 	c.do(Action{Do: Publish})
 }
 
-// newQuotas takes how much a task may use of the job's limits.
+// newQuotas takes how much a task may use of the job's limits. A Backup Distributor knows the
+// limits alone, and is believed while no Distributor serves; the task keeps its shares.
 func (c *Core) newQuotas(l *connector, m *slicerv1.Quotas) {
-	if l != &c.dist || c.cfg.Role != Slicelet {
+	switch {
+	case c.cfg.Role != Slicelet, l != &c.dist && (l != &c.back || c.dist.phase == serving):
 		return
+	case l == &c.back:
+		m = &slicerv1.Quotas{Limits: m.GetLimits()}
 	}
 	q, err := wire.QuotasFromProto(m, c.quotas)
 	if err != nil {
