@@ -190,7 +190,8 @@ type BalanceConfig struct {
 	MinSlicesPerTask, MaxSlicesPerTask int
 	// MergeBudget and MoveBudget are the shares of the keyspace that one round
 	// may reassign by merging and by moving. 0 to 1, defaults .01 and .09;
-	// -1 stands for 0.
+	// -1 stands for 0. MoveBudget does not bound what tasks are given that join while most
+	// are new and no load is known: then keys cost nothing to move.
 	MergeBudget, MoveBudget float64
 	// BandStart is the imbalance above which moving begins and BandStop the one
 	// at which it stops (not in the paper). 1 to 100, defaults 1.03 and 1.01.

@@ -7,7 +7,8 @@ import "slices"
 // alone would leave a newcomer to a large, even job with nothing, because none
 // there is hot. When no load is known it also goes on filling tasks that own less
 // than half their share of the keyspace. What does not fit into the budget follows
-// in later rounds.
+// in later rounds; there is no budget while no load is known and most tasks are new,
+// as their keys cost none of them anything yet.
 func (b *placement) seedNewTasks() {
 	var guests []uint32
 	within, few := b.fresh()
@@ -42,6 +43,10 @@ func (b *placement) seedNewTasks() {
 		return
 	}
 	b.halveWide()
+	budget := b.moveBudget()
+	if b.total <= 0 && budget > 0 && mostNew(b.in.Tasks, b.in.Ages, within) {
+		budget = 1
+	}
 	hot := newTaskHeap(len(b.load), b.live, func(t uint32) float64 { return -s.ratio(t) })
 	cold := newTaskHeap(len(b.load), guests, s.ratio)
 	for cold.len() > 0 && hot.len() > 0 {
@@ -49,7 +54,7 @@ func (b *placement) seedNewTasks() {
 		if s.ratio(to) >= fair || s.ratio(from) <= fair {
 			return
 		}
-		i, full := b.transfer(s, from, to, fair, few)
+		i, full := b.transfer(s, from, to, fair, budget, few)
 		if i < 0 {
 			if full {
 				cold.drop(to)
@@ -90,7 +95,7 @@ func (b *placement) halveWide() {
 // -1 if there is none, and whether that is because the task warms up and has enough for
 // now. If that has nothing it is given the least if nothing is little enough: with
 // nothing it would stay cold.
-func (b *placement) transfer(s *scale, from, to uint32, fair float64, few bool) (i int32, full bool) {
+func (b *placement) transfer(s *scale, from, to uint32, fair, budget float64, few bool) (i int32, full bool) {
 	best, bestRate := int32(-1), 0.0
 	least, leastWorth := int32(-1), 0.0
 	if b.warms(to) && len(b.own[to]) == 0 {
@@ -100,7 +105,7 @@ func (b *placement) transfer(s *scale, from, to uint32, fair float64, few bool) 
 		p := &b.pieces[i]
 		w := b.worth(p) / float64(p.replicas())
 		width := p.width()
-		if p.fixed || b.has(p, to) || b.moved+width > b.moveBudget() || few && b.total > 0 && b.thin(i) {
+		if p.fixed || b.has(p, to) || b.moved+width > budget || few && b.total > 0 && b.thin(i) {
 			continue
 		}
 		if w < leastWorth && s.worth[from]-w/2 >= fair*b.capacity[from] {

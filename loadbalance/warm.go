@@ -57,6 +57,17 @@ func isNew(ages []time.Duration, i int, within time.Duration) bool {
 
 // fewNew reports whether some running tasks are new, but no more than half by capacity.
 func fewNew(tasks []assignment.Task, ages []time.Duration, within time.Duration) bool {
+	fresh := shareNew(tasks, ages, within)
+	return fresh > 0 && fresh <= .5
+}
+
+// mostNew reports whether more than half of the running tasks are new, by capacity.
+func mostNew(tasks []assignment.Task, ages []time.Duration, within time.Duration) bool {
+	return shareNew(tasks, ages, within) > .5
+}
+
+// shareNew is what share of the capacity of running tasks is that of new ones.
+func shareNew(tasks []assignment.Task, ages []time.Duration, within time.Duration) float64 {
 	fresh, sum := 0.0, 0.0
 	for i, t := range tasks {
 		if t.State != assignment.TaskRunning {
@@ -68,7 +79,10 @@ func fewNew(tasks []assignment.Task, ages []time.Duration, within time.Duration)
 			fresh += w
 		}
 	}
-	return fresh > 0 && fresh <= sum/2
+	if sum == 0 {
+		return 0
+	}
+	return fresh / sum
 }
 
 // warm lets new tasks count for less than their capacity. What a new task has already it

@@ -46,7 +46,7 @@ func (w *warming) join(n int) {
 
 func (w *warming) round(membership bool) {
 	l := measure(w.a, w.keys)
-	for _, k := range w.keys[:50] {
+	for _, k := range w.keys[:min(50, len(w.keys))] {
 		l.Hot = append(l.Hot, assignment.HotKey{Key: k.key, Rate: k.rate})
 	}
 	w.out = loadbalance.Rebalance(loadbalance.Input{Prev: w.a, Tasks: w.tasks, Ages: w.ages, Config: w.cfg, Loads: l,
@@ -177,4 +177,42 @@ func TestWarmUpHoldsNobody(t *testing.T) {
 	taken.round(true)
 	plain.round(true)
 	same("their ages are not known", taken, plain)
+}
+
+// TestJoinOneByOne has the tasks of a job that starts join one after the other while nothing asks
+// for anything: each has its share of the keyspace from the round on in which it joins. Where the
+// others are not new, or there is load, no more moves than the budget lets.
+func TestJoinOneByOne(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		age  time.Duration // of the others
+		all  bool          // at once
+	}{{"as a job starts", time.Second, true}, {"later", 10 * time.Minute, false}} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := &warming{t: t, cfg: config(1, 1), tasks: fleet(1)}
+			w.cfg.WarmUp = 30 * time.Second
+			w.out = loadbalance.Rebalance(loadbalance.Input{Tasks: w.tasks, Config: w.cfg})
+			w.a = follow(t, nil, w.tasks, w.out)
+			for n := 2; n <= 8; n++ {
+				w.tasks = fleet(n)
+				w.ages = make([]time.Duration, n)
+				for i := range n - 1 {
+					w.ages[i] = tc.age
+				}
+				w.round(true)
+				has := make([]float64, n)
+				for s, r := range w.a.All() {
+					has[r.Position(0)] += s.Fraction()
+				}
+				for i, x := range has {
+					if tc.all && (x < .8/float64(n) || x > 1.25/float64(n)) {
+						t.Errorf("with %d tasks, the %d-th has %.3f of the keyspace", n, i, x)
+					}
+				}
+				if budget := w.cfg.Balance.MoveBudget; !tc.all && w.out.Stats.KeyChurn > budget+1e-9 {
+					t.Errorf("with %d tasks, %.3f of the keyspace moves in one round, with a budget of %.3f", n, w.out.Stats.KeyChurn, budget)
+				}
+			}
+		})
+	}
 }

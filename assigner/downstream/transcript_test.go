@@ -82,7 +82,8 @@ func (x *transcript) do(d *datadriven.TestData) string {
 	e := x.ends[name]
 	switch d.Cmd {
 	case "store":
-		x.config.Config = assignment.JobConfig{Name: "job"}.WithDefaults()
+		// Without warm-up a task that joins is given its part in several rounds, each a generation.
+		x.config.Config = assignment.JobConfig{Name: "job", WarmUp: assignment.NoWarmUp}.WithDefaults()
 		if x.config.Version++; d.HasArg("none") {
 			x.config.Version = 0
 		} else if d.HasArg("config") {
