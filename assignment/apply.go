@@ -301,8 +301,7 @@ func (m *merger) take(start SliceKey, inner []SliceKey, i int) {
 	}
 }
 
-// owners is where the owners of slices are, by number from i to below end, of which there is one
-// at least.
+// owners is where the owners of slices are, by number from i to below end.
 func (c *Columns) owners(i, end int) (lo, hi uint32) {
 	if c.Offsets == nil {
 		return uint32(i), uint32(end)

@@ -175,10 +175,8 @@ func (a *Assignment) Slice(i int) Slice {
 
 // Replicas returns the owners of the i-th slice.
 func (a *Assignment) Replicas(i int) Replicas {
-	if a.c.Offsets == nil {
-		return Replicas{a, uint32(i), uint32(i) + 1}
-	}
-	return Replicas{a, a.c.Offsets[i], a.c.Offsets[i+1]}
+	lo, hi := a.c.owners(i, i+1)
+	return Replicas{a, lo, hi}
 }
 
 // All goes through the slices in key order.

@@ -122,8 +122,11 @@ func BenchmarkDelta(b *testing.B) {
 					_, _, _, _ = slices.Clone(c.Starts), slices.Clone(c.Offsets), slices.Clone(c.Owners), slices.Clone(c.Since)
 				}
 			})
-			for name, oneIn := range map[string]int{"moves": 0, "splits": 10} {
-				next := withChanges(b, base, 100, oneIn)
+			for _, change := range []struct {
+				name  string
+				oneIn int
+			}{{"moves", 0}, {"splits", 10}} {
+				name, next := change.name, withChanges(b, base, 100, change.oneIn)
 				d, err := assignment.Diff(base, next)
 				if err != nil {
 					b.Fatal(err)
@@ -195,8 +198,6 @@ func withChanges(b *testing.B, base *assignment.Assignment, n, oneIn int) *assig
 	return next
 }
 
-// The checksum is computed once an assignment, so each turn builds one: take
-// BenchmarkNew off.
 // BenchmarkPart cuts one task's part of 100 slices, with its moves and what it held before, as a
 // Distributor does for each slicelet of each generation, and sums it up.
 func BenchmarkPart(b *testing.B) {
@@ -209,6 +210,8 @@ func BenchmarkPart(b *testing.B) {
 	}
 }
 
+// The checksum is computed once an assignment, so each turn builds one: take
+// BenchmarkNew off.
 func BenchmarkNewAndChecksum(b *testing.B) {
 	_, next := benchPair(b)
 	h, tasks, c := next.Header(), benchTasks(next), next.Columns()

@@ -145,19 +145,15 @@ func (d *Delta) copySlices(a *Assignment, from, to int) {
 	if c.Offsets == nil {
 		c.Offsets = []uint32{0}
 	}
-	for i := from; i < to; i++ {
-		r := a.Replicas(i)
-		if i > from {
-			c.Starts = append(c.Starts, a.c.Starts[i])
-		}
-		c.Owners = append(c.Owners, a.c.Owners[r.lo:r.hi]...)
-		if a.c.Since == nil {
-			c.Since = append(c.Since, make([]uint8, r.Len())...)
-		} else {
-			c.Since = append(c.Since, a.c.Since[r.lo:r.hi]...)
-		}
-		c.Offsets = append(c.Offsets, uint32(len(c.Owners)))
+	lo, hi := a.c.owners(from, to)
+	c.Starts = append(c.Starts, a.c.Starts[from+1:to]...)
+	c.Owners = append(c.Owners, a.c.Owners[lo:hi]...)
+	if a.c.Since == nil {
+		c.Since = append(c.Since, make([]uint8, hi-lo)...)
+	} else {
+		c.Since = append(c.Since, a.c.Since[lo:hi]...)
 	}
+	c.addOffsets(&a.c, from, to)
 }
 
 // tidy drops columns that say nothing.

@@ -180,18 +180,12 @@ func TestApplyIndexes(t *testing.T) {
 	for name, starts := range shapes(rng) {
 		for _, several := range []bool{false, true} {
 			for _, share := range []int{3, len(starts)/10 + 1} { // of all slices, one in so many
-				base := newPlaced(t, placed(rng, starts, several))
-				p := base.Columns()
-				owners := func(i int) []uint32 {
-					if p.Offsets == nil {
-						return p.Owners[i : i+1]
-					}
-					return p.Owners[p.Offsets[i]:p.Offsets[i+1]]
-				}
+				p := placed(rng, starts, several)
+				base := newPlaced(t, p)
 				var q assignment.Placement
 				for i, s := range starts {
 					if rng.IntN(share) > 0 {
-						q.Add(s, owners(i)...)
+						q.Add(s, p.Range(i)...)
 						continue
 					}
 					end := assignment.KeyspaceEnd
@@ -204,7 +198,7 @@ func TestApplyIndexes(t *testing.T) {
 							q.Add(s, 4)
 						}
 					case 1: // is split
-						q.Add(s, owners(i)...)
+						q.Add(s, p.Range(i)...)
 						if s+1 < end {
 							q.Add(s+1+assignment.SliceKey(rng.Uint64N(uint64(end-s-1))), 1, 2)
 						}

@@ -181,7 +181,7 @@ func TestWarmUpHoldsNobody(t *testing.T) {
 
 // TestJoinOneByOne has the tasks of a job that starts join one after the other while nothing asks
 // for anything: each has its share of the keyspace from the round on in which it joins. Where the
-// others are not new, or there is load, no more moves than the budget lets.
+// others are not new no more moves than the budget lets.
 func TestJoinOneByOne(t *testing.T) {
 	for _, tc := range []struct {
 		name string

@@ -113,8 +113,9 @@ func (a *Accounts) limitLocked(customer string) assignment.Limit {
 }
 
 // Look takes how things are: whether what was told still holds, since a Distributor serves
-// that would say otherwise, how many tasks there are (0 if that is not known: as many as before), what load is measured in
-// (assignment.JobConfig.LoadMetric), and how many units a second's work of a handler is.
+// that would say otherwise, how many tasks there are (0 if that is not known: as many as before),
+// what load is measured in (assignment.JobConfig.LoadMetric), and how many units a second's work of
+// a handler is.
 func (a *Accounts) Look(now time.Time, holds bool, tasks int, metric string, perSecond float64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
