@@ -107,6 +107,7 @@ func New(cfg Config) *Controller {
 		cfg.HeavyKeys = func() bool { return false }
 	}
 	c := &Controller{epoch: time.Now(), cfg: cfg, cpu: cpu{read: cfg.CPU}}
+	c.cpu.at.Store(-int64(cpuLately)) // it has not been read
 	c.limits.Store(new(overload.Limits))
 	return c
 }
@@ -201,7 +202,7 @@ func (c *Controller) queue(at time.Duration) (q overload.Queue) {
 	q.Len, q.UnderWay = int(max(c.admitted.Load()-c.started.Load(), 0)), int(max(c.underWay.Load(), 0))
 	if first := c.first.at.Load(); first > 0 {
 		if q.First = max(at-time.Duration(first), 0); q.First > cpuEvery {
-			if now, ok := c.cpu.computed(at); ok {
+			if now, ok := c.cpu.computed(at, cpuEvery); ok {
 				q.First = min(q.First, max(now-time.Duration(c.first.computed.Load()), 0))
 			}
 		}

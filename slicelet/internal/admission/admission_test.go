@@ -202,6 +202,40 @@ func TestTaken(t *testing.T) {
 	}
 }
 
+// TestReadings: the CPU time is read seldom for probes that run at once, and often while one waits.
+func TestReadings(t *testing.T) {
+	var used time.Duration
+	read := 0
+	c := New(Config{CPU: func() (time.Duration, bool) { used += time.Millisecond; read++; return used, true }})
+	defer c.Close()
+	at := time.Duration(0)
+	start := func() *probe {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.awaitLocked(c.admitted.Add(1), at, false)
+	}
+	run := func(p *probe) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.ranLocked(p, at)
+	}
+	for range 100 {
+		at += probeEvery
+		run(start())
+	}
+	if read != 10 {
+		t.Errorf("read %d times for probes of 100 ms", read)
+	}
+	p := start()
+	for range 50 {
+		at += cpuEvery / 2
+		c.queue(at)
+	}
+	if run(p); read < 30 || read > 35 {
+		t.Errorf("read %d times while one waits for 25 ms", read-10)
+	}
+}
+
 // TestGrown: when many more wait than at the last Tick there is one at once.
 func TestGrown(t *testing.T) {
 	c := New(Config{})

@@ -38,7 +38,7 @@ func (c *Controller) probe(n int64, at time.Duration, alone bool) {
 // awaitLocked adds a probe that has not run.
 func (c *Controller) awaitLocked(n int64, at time.Duration, alone bool) *probe {
 	p := &probe{n: n, at: at, alone: alone}
-	p.computed, _ = c.cpu.computed(at)
+	p.computed, _ = c.cpu.computed(at, cpuLately)
 	c.probes = append(c.probes, p)
 	c.tellFirstLocked()
 	return p
