@@ -212,6 +212,7 @@ func (b *keyBalancer) heard(c *conn, sub *subConn, s balancer.SubConnState) {
 		c.failing, c.err = false, nil
 		c.wanted.Store(false)
 		c.opened(b.job.clerk)
+		c.told.Store(nil)
 		c.ready.Store(sub)
 	case connectivity.TransientFailure:
 		// It cannot be reached, or it says that it does not serve.

@@ -27,8 +27,9 @@ const (
 	// with a space, or that has a percent sign travels in the same with "-bin" behind
 	// it.
 	KeyHeader = "slicer-key"
-	// GenerationHeader is the metadata that carries the generation of the
-	// assignment that an RPC was routed by, in decimal.
+	// GenerationHeader is the metadata that carries the generation of the assignment that an RPC
+	// was routed by, in decimal: of each stream, and of the first unary RPC on a connection by
+	// each generation, and one each quarter of Config.IdleClose.
 	GenerationHeader = "slicer-generation"
 	// AttemptHeader is the metadata that says how often an RPC has been sent before since
 	// a task had no room for it or died, in decimal. First attempts do not carry it.
@@ -86,15 +87,13 @@ type Config struct {
 	// KeyFields are paths of fields of requests, such as "user_id" or "user.id": see package
 	// protokey. Of streams there is no request. With the same in sliceletgrpc.Config, SendKey "-"
 	// and no call of clerk.WithKey, which would take precedence here and not be known there,
-	// unary RPCs need no metadata, which is the fastest.
+	// hardly any unary RPC has metadata, which is the fastest.
 	KeyFields []string
 	// Keyless says what becomes of RPCs without a key.
 	Keyless Keyless
 	// SendKey names the metadata that carries the key to the server, lower case;
 	// empty stands for KeyHeader. "-" sends none, for servers that find the key in
-	// Header or in the request. Then RPCs whose key is found by KeyFields do not carry
-	// GenerationHeader either, so that metrics of misrouted ones do not tell whether the client
-	// was behind.
+	// Header or in the request.
 	SendKey string
 
 	// Policy chooses among the owners of a slice, and among all tasks of the subset

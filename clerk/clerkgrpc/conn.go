@@ -41,6 +41,9 @@ type conn struct {
 	// What picks leave behind: a call waits for a connection, or would use it if
 	// it could be had; and that it was used or asked for.
 	wanted, used atomic.Bool
+	// told is the generation that the task was told last, by a unary RPC. It is told again now and
+	// then, as that may not have reached it.
+	told atomic.Pointer[generation]
 	// done is told of each RPC's end, and ended of its priority, too.
 	done  func(balancer.DoneInfo)
 	ended func(balancer.DoneInfo, overload.Priority)

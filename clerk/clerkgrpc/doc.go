@@ -13,7 +13,7 @@
 //
 // The key may also be in metadata that the program sends anyway, or in a field of the
 // request (Config.KeyFields), or a function may find it there: see Config. The server learns it from the metadata
-// KeyHeader, and GenerationHeader tells it which assignment the RPC was routed by.
+// KeyHeader, and from GenerationHeader, now and then, which assignment RPCs are routed by.
 //
 // # What happens to an RPC
 //

@@ -127,6 +127,7 @@ func (b *keyBalancer) retire() bool {
 // has.
 func (b *keyBalancer) sweep(c *conn) bool {
 	c.age()
+	c.told.Store(nil)
 	used := c.used.Swap(false)
 	if c.warm || c.sub == nil || used {
 		c.idle = 0

@@ -199,8 +199,12 @@ func (t *table) send(e *entry, sub *subConn, r *route, p overload.Priority) (bal
 		if r.flight != nil {
 			r.flight.At(e.flights)
 		}
-		if r.sent != t.generation && !r.silent {
+		switch {
+		case r.stream && r.sent != t.generation:
 			// It was not known, or another. Of two the server takes the last.
+			md = t.generation.metadata
+		case !r.stream && c.told.Load() != t.generation:
+			c.told.Store(t.generation)
 			md = t.generation.metadata
 		}
 	}

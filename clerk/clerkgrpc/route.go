@@ -26,11 +26,11 @@ type route struct {
 	key   string
 	hash  assignment.SliceKey
 	keyed bool
-	// sent is the generation that goes with it, nil if none does yet. The picker
-	// knows whether it is the one.
-	sent *generation
-	// silent: no generation goes with it, by Config.SendKey.
-	silent bool
+	// stream: each says its generation. sent is the one that goes with it, nil if none does yet. The
+	// picker knows whether it is the one, and which RPC says it for all on a connection that are not
+	// streams.
+	stream bool
+	sent   *generation
 	// last is where the newest attempt went, nil if none went anywhere.
 	last atomic.Pointer[conn]
 	// full are those that had no room before, but for the newest.
@@ -92,10 +92,7 @@ func (s *source) start(ctx context.Context, c *routed, method string, request an
 	r := &c.route
 	r.key, r.keyed = s.find(ctx, method, request)
 	if !r.keyed && s.fields != nil {
-		// A unary RPC that has its key in itself needs no metadata at all, which would be what it
-		// costs most here.
 		r.key, r.keyed = s.fields.Find(method, request)
-		r.silent = r.keyed && s.cfg.SendKey == ""
 	}
 	if !r.keyed && s.cfg.Keyless == RefuseKeyless {
 		return status.Error(codes.InvalidArgument, s.missing(method))
@@ -120,8 +117,7 @@ func (s *source) start(ctx context.Context, c *routed, method string, request an
 		// Metadata of the picker's would be dearer: gRPC copies all of it then.
 		add = append(add, name, r.key)
 	}
-	if r.keyed && !r.silent {
-		// Metadata of the picker's would be dearer: gRPC copies all of it then.
+	if r.stream = request == nil; r.keyed && r.stream {
 		if r.sent = s.generation.Load(); r.sent != nil {
 			add = append(add, GenerationHeader, r.sent.text)
 		}
@@ -135,7 +131,8 @@ func (s *source) start(ctx context.Context, c *routed, method string, request an
 // generation is one as it travels.
 type generation struct {
 	text string
-	// metadata is the same for RPCs that it does not go with yet.
+	// metadata is the same for RPCs that it does not go with yet. It is dearer: gRPC copies all
+	// metadata of an RPC to which the picker adds some.
 	metadata metadata.MD
 }
 

@@ -54,6 +54,41 @@ func TestRPCsGoToOwners(t *testing.T) {
 	})
 }
 
+// TestGenerationTold: a task is told a generation once on a connection, and again now and then.
+func TestGenerationTold(t *testing.T) {
+	run(t, Config{Keyless: AnyTask}, func(b *bed) {
+		tasks := three()[:1]
+		s := b.serve(tasks[0])
+		put := func() { b.put(tasks, []uint32{0}) }
+		put()
+		for i, x := range []struct {
+			before func()
+			key    string
+			want   string // of the first two RPCs
+		}{
+			{func() {}, "k", "1"},
+			{put, "k", "2"},
+			{put, "", "3"},
+			{func() { time.Sleep(DefaultIdleClose/sweeps + time.Second) }, "", "3"},
+			{func() { b.kill(tasks[0]); s = b.serve(tasks[0]); time.Sleep(10 * time.Second) }, "k", "3"},
+		} {
+			x.before()
+			ctx := b.t.Context()
+			if x.key != "" {
+				ctx = clerk.WithKey(ctx, x.key)
+			}
+			for _, want := range []string{x.want, ""} {
+				if _, err := b.ask(ctx); err != nil {
+					b.t.Fatal(i, err)
+				}
+				if got := strings.Join(s.newest().Get(GenerationHeader), ","); got != want {
+					b.t.Errorf("%d: the generation arrives as %q, want %q", i, got, want)
+				}
+			}
+		}
+	})
+}
+
 func TestStreamsGoToOwners(t *testing.T) {
 	run(t, Config{}, func(b *bed) {
 		tasks := three()
@@ -141,7 +176,7 @@ func TestWhereTheKeyIs(t *testing.T) {
 	})
 }
 
-// TestKeyFields: an RPC whose key is in a field needs no metadata.
+// TestKeyFields: an RPC whose key is in a field needs no metadata, but for the first on a connection.
 func TestKeyFields(t *testing.T) {
 	run(t, Config{KeyFields: []string{"absent", "value"}, SendKey: "-"}, func(b *bed) {
 		tasks := three()
@@ -151,19 +186,21 @@ func TestKeyFields(t *testing.T) {
 		}
 		b.put(tasks, each...)
 		for i, want := range []string{"a", "b", "c"} {
-			answer, err := b.stub.SayHello(b.t.Context(), wrapperspb.String(keyOf(i, 3)))
-			if err != nil || answer.GetValue() != want {
-				b.t.Errorf("%v answers, %v; want %q", answer, err, want)
-			}
-			if md := servers[want].newest(); len(md.Get(KeyHeader))+len(md.Get(GenerationHeader)) != 0 {
-				b.t.Errorf("metadata %v", md)
+			for first := range 2 {
+				answer, err := b.stub.SayHello(b.t.Context(), wrapperspb.String(keyOf(i, 3)))
+				if err != nil || answer.GetValue() != want {
+					b.t.Errorf("%v answers, %v; want %q", answer, err, want)
+				}
+				if md := servers[want].newest(); len(md.Get(KeyHeader)) != 0 || len(md.Get(GenerationHeader)) != 1-first {
+					b.t.Errorf("metadata %v", md)
+				}
 			}
 		}
 		// One that clerk.WithKey gives comes first.
 		if got, err := b.ask(clerk.WithKey(b.t.Context(), keyOf(1, 3))); got != "b" || err != nil {
 			b.t.Errorf("%q answers, %v", got, err)
 		}
-		if md := servers["b"].newest(); len(md.Get(KeyHeader)) != 0 || len(md.Get(GenerationHeader)) != 1 {
+		if md := servers["b"].newest(); len(md.Get(KeyHeader))+len(md.Get(GenerationHeader)) != 0 {
 			b.t.Errorf("metadata %v", md)
 		}
 		_, err := b.stub.SayHello(b.t.Context(), wrapperspb.String(""))

@@ -48,7 +48,7 @@ func (s *source) try(c *routed, method string, request, reply any, cc *grpc.Clie
 		if deaths > 0 {
 			ctx = withAttempt(ctx, clerk.AttemptOf(ctx)+c.attempts+deaths)
 		}
-		one := &routed{Context: ctx, route: route{key: c.route.key, hash: c.route.hash, keyed: true, sent: c.route.sent, silent: c.route.silent, flight: f, labels: c.route.labels}}
+		one := &routed{Context: ctx, route: route{key: c.route.key, hash: c.route.hash, keyed: true, flight: f, labels: c.route.labels}}
 		one.route.job.Store(c.route.job.Load())
 		begun := time.Now()
 		err := invoke(one, method, request, reply, cc, opts...)

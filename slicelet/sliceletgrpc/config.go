@@ -20,8 +20,9 @@ const (
 	// that is not printable or has a percent sign of its own is in the same with "-bin"
 	// behind it.
 	KeyHeader = "slicer-key"
-	// GenerationHeader is the metadata that carries the generation of the
-	// assignment that the client routed by.
+	// GenerationHeader is the metadata that carries the generation of the assignment that the
+	// client routed by. What a unary RPC says stands for those after it on its connection that
+	// say nothing.
 	GenerationHeader = "slicer-generation"
 	// AttemptHeader is the metadata that says how often the client has sent the RPC
 	// before, decimal; it is left out of first attempts. What gRPC's own retries say
@@ -61,7 +62,7 @@ type Config struct {
 	// request has, such as "user_id" or "user.id": see package protokey. Key gets the full
 	// method, such as "/helloworld.Greeter/SayHello", and the request; of a stream the first one,
 	// as KeyFields do. It must be safe for concurrent use. With the same KeyFields in
-	// clerkgrpc.Config unary RPCs need no metadata, which is the fastest.
+	// clerkgrpc.Config hardly any unary RPC has metadata, which is the fastest.
 	Header    string
 	SliceKey  string
 	Key       func(method string, request any) (key string, ok bool)

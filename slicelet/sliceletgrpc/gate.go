@@ -105,7 +105,7 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 		k, ok = g.keyIn(info.FullMethod, request)
 	}
 	if err == nil {
-		err = g.admit(md, c, info.FullMethod, k, ok)
+		err = g.admit(c.from.routedBy(generationIn(md)), c, info.FullMethod, k, ok)
 	}
 	o, now := idle, began
 	if err == nil && ctx.Err() != nil {
@@ -152,7 +152,7 @@ func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo
 	switch {
 	case err != nil:
 	case ok || g.cfg.Key == nil:
-		if err = g.admit(md, &s.call, info.FullMethod, k, ok); err == nil && ok && s.ended != nil {
+		if err = g.admit(generationIn(md), &s.call, info.FullMethod, k, ok); err == nil && ok && s.ended != nil {
 			s.limit(s.call.behind)
 		}
 	default:
@@ -275,7 +275,7 @@ func (s *stream) RecvMsg(m any) error {
 	k, ok := s.gate.keyIn(s.method, m)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.refused = s.gate.admit(incoming(s.call.Context), &s.call, s.method, k, ok); s.refused == nil && ok && s.ended != nil {
+	if s.refused = s.gate.admit(generationIn(incoming(s.call.Context)), &s.call, s.method, k, ok); s.refused == nil && ok && s.ended != nil {
 		s.limit(s.call.behind)
 	}
 	return s.refused
@@ -320,8 +320,8 @@ func (g *gate) keyIn(method string, request any) (assignment.SliceKey, bool) {
 	return assignment.KeyOf(key), ok
 }
 
-// admit counts an RPC and reports whether it may go on.
-func (g *gate) admit(md metadata.MD, c *call, method string, k assignment.SliceKey, keyed bool) error {
+// admit counts an RPC that was routed by a generation, and reports whether it may go on.
+func (g *gate) admit(generation int64, c *call, method string, k assignment.SliceKey, keyed bool) error {
 	if !keyed {
 		if g.cfg.RequireKey && !strings.HasPrefix(method, "/grpc.") {
 			return status.Error(codes.InvalidArgument, fmt.Sprintf("%s has no key: it is taken from the metadata %q", method, g.cfg.Header))
@@ -335,7 +335,7 @@ func (g *gate) admit(md metadata.MD, c *call, method string, k assignment.SliceK
 		return nil
 	}
 	a := g.slicelet.Assignment()
-	route := routeOf(md, a)
+	route := routeOf(generation, a)
 	c.behind = route == "older"
 	g.metrics.astray(route, consistent)
 	if !consistent {
@@ -344,17 +344,26 @@ func (g *gate) admit(md metadata.MD, c *call, method string, k assignment.SliceK
 	return g.refusal(a)
 }
 
-// routeOf says how the assignment that the client has routed by stands to the one
-// here.
-func routeOf(md metadata.MD, a *assignment.Assignment) string {
-	v := md[GenerationHeader]
-	if len(v) == 0 || a == nil {
+// generationIn is what GenerationHeader says, 0 if there is none, and -1 if it is no number.
+func generationIn(md metadata.MD) int64 {
+	text := last(md, GenerationHeader) // the last is the picker's
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// routeOf says how the generation that an RPC was routed by, as generationIn says it, stands to the
+// one here.
+func routeOf(n int64, a *assignment.Assignment) string {
+	if n <= 0 || a == nil {
 		return "unknown"
 	}
-	n, err := strconv.ParseInt(v[len(v)-1], 10, 64) // the last is the picker's
 	switch here := int64(a.Generation()); {
-	case err != nil:
-		return "unknown"
 	case n < here:
 		return "older"
 	case n > here:

@@ -316,6 +316,35 @@ slicer_sliceletgrpc_misrouted_total{result="served",route="unknown"} 2
 	})
 }
 
+// TestGenerationTold: a unary RPC that does not say by which generation it was routed was so by the one
+// that the one before on its connection says; streams say it themselves.
+func TestGenerationTold(t *testing.T) {
+	r := prometheus.NewRegistry()
+	run(t, Config{Registerer: r}, func(b *bed) {
+		b.assign(5, 0, 1)
+		for _, generation := range []string{"", "4", "", "6", "", "", "nothing", ""} {
+			ctx := b.with(KeyHeader, keyOf(0))
+			if generation != "" { // one for a key that the task owns says it, too
+				b.saw(b.ask(metadata.AppendToOutgoingContext(ctx, GenerationHeader, generation), "x"), true, true)
+				continue
+			}
+			b.saw(b.ask(b.with(KeyHeader, keyOf(1)), "x"), true, false)
+		}
+		b.saw(b.watch(b.with(KeyHeader, keyOf(1), GenerationHeader, "5"), "x"), true, false)
+		b.saw(b.ask(b.with(KeyHeader, keyOf(1)), "x"), true, false)
+		if err := testutil.GatherAndCompare(r, strings.NewReader(`
+# HELP slicer_sliceletgrpc_misrouted_total RPCs for keys that the task does not own, by whether the client's assignment is older or newer than the task's, and by what became of them.
+# TYPE slicer_sliceletgrpc_misrouted_total counter
+slicer_sliceletgrpc_misrouted_total{result="served",route="newer"} 4
+slicer_sliceletgrpc_misrouted_total{result="served",route="older"} 1
+slicer_sliceletgrpc_misrouted_total{result="served",route="same"} 1
+slicer_sliceletgrpc_misrouted_total{result="served",route="unknown"} 1
+`), "slicer_sliceletgrpc_misrouted_total"); err != nil {
+			b.t.Error(err)
+		}
+	})
+}
+
 func TestAffinity(t *testing.T) {
 	r := prometheus.NewRegistry()
 	run(t, Config{Registerer: r}, func(b *bed) {

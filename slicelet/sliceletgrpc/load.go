@@ -93,6 +93,8 @@ func (l *load) count(now time.Time, o outcome) {
 type connection struct {
 	id   uint64       // tells it apart (slicelet.Arrival.Peer)
 	told atomic.Int64 // when its client was last told the load, Unix nanoseconds
+	// generation is what a unary RPC said last that it was routed by, 0 if none did.
+	generation atomic.Int64
 }
 
 var seed = maphash.MakeSeed()
@@ -120,6 +122,19 @@ func (c *connection) number() uint64 {
 		return 0
 	}
 	return c.id
+}
+
+// routedBy is the generation that a unary RPC was routed by which says this one, 0 for none: then it is
+// what the one before said. It may be called of nil.
+func (c *connection) routedBy(says int64) int64 {
+	switch {
+	case c == nil || says < 0:
+		return says
+	case says == 0:
+		return c.generation.Load()
+	}
+	c.generation.Store(says)
+	return says
 }
 
 // tells reports whether an RPC should carry the load: the first of each connection in tellEvery.

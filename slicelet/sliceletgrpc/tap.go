@@ -79,7 +79,7 @@ func (g *gate) shed(ctx context.Context, md metadata.MD, l overload.Labels) erro
 		return err
 	case keyed:
 		c := call{gate: g}
-		if err := g.admit(md, &c, "", k, true); err != nil {
+		if err := g.admit(generationIn(md), &c, "", k, true); err != nil {
 			return err
 		}
 		return g.full(g.slicelet.Shed(c.handle, l))
