@@ -409,6 +409,6 @@ func detailed(code codes.Code, text string, detail protoadapt.MessageV1) *status
 func (g *gate) ended(ctx context.Context, from *connection, method string, now time.Time, took time.Duration, err error, o outcome) {
 	g.metrics.answered(method, status.Code(err), took)
 	g.tellState(ctx)
-	g.load.count(now, o)
+	g.load.count(now, from, o)
 	g.load.tell(ctx, from, now)
 }

@@ -332,10 +332,16 @@ func TestGenerationTold(t *testing.T) {
 		}
 		b.saw(b.watch(b.with(KeyHeader, keyOf(1), GenerationHeader, "5"), "x"), true, false)
 		b.saw(b.ask(b.with(KeyHeader, keyOf(1)), "x"), true, false)
+		for _, rest := range []time.Duration{30 * time.Second, 2 * time.Minute} { // as clients say it again only now and then
+			time.Sleep(rest)
+			for range 2 {
+				b.saw(b.ask(b.with(KeyHeader, keyOf(1)), "x"), true, false)
+			}
+		}
 		if err := testutil.GatherAndCompare(r, strings.NewReader(`
 # HELP slicer_sliceletgrpc_misrouted_total RPCs for keys that the task does not own, by whether the client's assignment is older or newer than the task's, and by what became of them.
 # TYPE slicer_sliceletgrpc_misrouted_total counter
-slicer_sliceletgrpc_misrouted_total{result="served",route="newer"} 4
+slicer_sliceletgrpc_misrouted_total{result="served",route="newer"} 8
 slicer_sliceletgrpc_misrouted_total{result="served",route="older"} 1
 slicer_sliceletgrpc_misrouted_total{result="served",route="same"} 1
 slicer_sliceletgrpc_misrouted_total{result="served",route="unknown"} 1
@@ -530,7 +536,7 @@ func TestUtilization(t *testing.T) {
 	if n != 80 {
 		t.Errorf("%d of 8000 RPCs in 8 s", n)
 	}
-	l.count(now.Add(time.Minute), served)
+	l.count(now.Add(time.Minute), nil, served)
 	l.connections.Range(func(addr, _ any) bool { t.Errorf("%v is remembered", addr); return true })
 	type odd struct {
 		net.Addr

@@ -25,8 +25,9 @@ const (
 	// else here. One in sixteen RPCs, as it was before, is too few for clients that ask
 	// seldom.
 	tellEvery = 100 * time.Millisecond
-	// quiet is after how long a connection without RPCs is forgotten.
-	quiet = 10 * time.Second
+	// quiet is after how long a connection without RPCs is forgotten: longer than the half minute after
+	// which clients say again, by default, by which generation they route.
+	quiet = 45 * time.Second
 	// inFlight is the named metric that says how many RPCs are under way.
 	inFlight = "slicer.in_flight"
 )
@@ -70,8 +71,8 @@ type load struct {
 	served0, errors0 uint64
 }
 
-// count counts an RPC.
-func (l *load) count(now time.Time, o outcome) {
+// count counts an RPC that came from a connection.
+func (l *load) count(now time.Time, from *connection, o outcome) {
 	switch o {
 	case served:
 		l.served.Add(1)
@@ -80,8 +81,8 @@ func (l *load) count(now time.Time, o outcome) {
 	}
 	if due := l.due.Load(); now.UnixNano() >= due && l.due.CompareAndSwap(due, now.Add(loadInterval).UnixNano()) {
 		l.measure(now)
-		l.connections.Range(func(addr, from any) bool {
-			if now.UnixNano()-from.(*connection).told.Load() > int64(quiet) {
+		l.connections.Range(func(addr, c any) bool {
+			if c := c.(*connection); c != from && now.UnixNano()-c.told.Load() > int64(quiet) {
 				l.connections.Delete(addr)
 			}
 			return true

@@ -39,7 +39,7 @@ func (g *gate) outdated(ctx context.Context, md metadata.MD, now time.Time, c *c
 		return c.refused
 	}
 	c.charge.Cancel()
-	return g.shed(ctx, md, c.labels)
+	return g.shed(md, c)
 }
 
 // room is the error of an RPC that there is no room for, or that its customer's limit does
@@ -59,7 +59,7 @@ func (g *gate) room(ctx context.Context, md metadata.MD, now time.Time, c *call)
 		return errLate
 	case overload.Shed:
 		c.charge.Cancel()
-		return g.shed(ctx, md, c.labels)
+		return g.shed(md, c)
 	}
 	return nil
 }
@@ -72,17 +72,17 @@ var errLate = status.Error(codes.DeadlineExceeded, "the RPC could not be answere
 
 // shed counts an RPC that there is no room for, if its key is in the metadata, and says
 // whether another task may have some. A task that does not own the key says that.
-func (g *gate) shed(ctx context.Context, md metadata.MD, l overload.Labels) error {
+func (g *gate) shed(md metadata.MD, c *call) error {
 	k, keyed, err := g.keyOf(md)
 	switch {
 	case err != nil:
 		return err
 	case keyed:
-		c := call{gate: g}
-		if err := g.admit(generationIn(md), &c, "", k, true); err != nil {
+		keyed := call{gate: g}
+		if err := g.admit(c.from.routedBy(generationIn(md)), &keyed, "", k, true); err != nil {
 			return err
 		}
-		return g.full(g.slicelet.Shed(c.handle, l))
+		return g.full(g.slicelet.Shed(keyed.handle, c.labels))
 	}
 	return g.full(g.cfg.Key == nil && g.slicelet.Elsewhere())
 }
