@@ -199,13 +199,16 @@ func (t *table) send(e *entry, sub *subConn, r *route, p overload.Priority) (bal
 		if r.flight != nil {
 			r.flight.At(e.flights)
 		}
-		switch {
-		case r.stream && r.sent != t.generation:
+		said := r.sent
+		if !r.stream {
+			said = c.told.Load()
+		}
+		if said != t.generation {
 			// It was not known, or another. Of two the server takes the last.
 			md = t.generation.metadata
-		case !r.stream && c.told.Load() != t.generation:
-			c.told.Store(t.generation)
-			md = t.generation.metadata
+			if !r.stream {
+				c.told.Store(t.generation)
+			}
 		}
 	}
 	if standsFor > 0 || r != nil && r.drawn {

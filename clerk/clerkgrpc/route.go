@@ -26,9 +26,9 @@ type route struct {
 	key   string
 	hash  assignment.SliceKey
 	keyed bool
-	// stream: each says its generation. sent is the one that goes with it, nil if none does yet. The
-	// picker knows whether it is the one, and which RPC says it for all on a connection that are not
-	// streams.
+	// stream: it says its generation itself. sent is the one that goes with it, nil if none does yet;
+	// the picker knows whether it is the one. Of others the picker has one say it for those after it
+	// on its connection.
 	stream bool
 	sent   *generation
 	// last is where the newest attempt went, nil if none went anywhere.
@@ -90,6 +90,7 @@ func (s *source) start(ctx context.Context, c *routed, method string, request an
 	}
 	c.Context = ctx
 	r := &c.route
+	r.stream = request == nil
 	r.key, r.keyed = s.find(ctx, method, request)
 	if !r.keyed && s.fields != nil {
 		r.key, r.keyed = s.fields.Find(method, request)
@@ -117,7 +118,7 @@ func (s *source) start(ctx context.Context, c *routed, method string, request an
 		// Metadata of the picker's would be dearer: gRPC copies all of it then.
 		add = append(add, name, r.key)
 	}
-	if r.stream = request == nil; r.keyed && r.stream {
+	if r.keyed && r.stream {
 		if r.sent = s.generation.Load(); r.sent != nil {
 			add = append(add, GenerationHeader, r.sent.text)
 		}

@@ -186,12 +186,12 @@ func TestKeyFields(t *testing.T) {
 		}
 		b.put(tasks, each...)
 		for i, want := range []string{"a", "b", "c"} {
-			for first := range 2 {
+			for again := range 2 {
 				answer, err := b.stub.SayHello(b.t.Context(), wrapperspb.String(keyOf(i, 3)))
 				if err != nil || answer.GetValue() != want {
 					b.t.Errorf("%v answers, %v; want %q", answer, err, want)
 				}
-				if md := servers[want].newest(); len(md.Get(KeyHeader)) != 0 || len(md.Get(GenerationHeader)) != 1-first {
+				if md := servers[want].newest(); len(md.Get(KeyHeader)) != 0 || len(md.Get(GenerationHeader)) != 1-again {
 					b.t.Errorf("metadata %v", md)
 				}
 			}

@@ -7,7 +7,7 @@ import (
 )
 
 // cpuEvery is how often the CPU time is read at most, and cpuLately how often when a probe begins:
-// a reading takes 2 us, but holds up what the process does on other processors. A thousand a second
+// a reading takes 2 us, and holds up what the process does on other processors. A thousand a second
 // made an empty RPC a twentieth dearer (BenchmarkHealthy), and hardly any probe waits for so long
 // that its reading counts. One that is older only makes what it waits for look longer, by what the
 // process has computed since.
