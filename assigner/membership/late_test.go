@@ -40,3 +40,38 @@ func TestLateReportAloneRevivesNobody(t *testing.T) {
 		t.Error("a has not returned, though it goes on reporting")
 	}
 }
+
+// What another assigner has stored is the record of which incarnation counts, though a stream of the
+// one before is taken to be here still, and the Distributor that had brought word of the new one has
+// gone; but not if the one that counts here has reported since.
+func TestStoredIncarnationCounts(t *testing.T) {
+	var s script
+	before, after := s.parseStored(t, "0 a/1 running owns\n"), s.parseStored(t, "0 a/2 running owns\n")
+	for _, reports := range []bool{false, true} {
+		cfg := Config{HeartbeatTimeout: 5 * time.Second}
+		report := func(table *Table, at time.Duration, by Session, complete bool, incarnation uint64) {
+			table.Report(at, by, complete, []Report{{
+				Task: assignment.Task{Name: "a", Incarnation: incarnation, Address: "a:80", Weight: 1}, Said: true, Sequence: uint64(at), State: assignment.TaskRunning,
+			}})
+		}
+		was := New(cfg, 0, before)
+		was.Attach(0, 1, "d1")
+		report(was, time.Second, 1, true, 1)
+		table := New(cfg, 10*time.Second, before)
+		table.Attach(10*time.Second, 1, "d1")
+		table.Attach(10*time.Second, 2, "d2")
+		table.Follow(10*time.Second, was)
+		report(table, 11*time.Second, 2, true, 2)
+		table.Detach(12*time.Second, 2)
+		want := uint64(2)
+		if reports {
+			report(table, 12*time.Second, 1, true, 1)
+			want = 1
+		}
+		table.Advance(12100 * time.Millisecond)
+		table.Stored(after, false)
+		if got := table.Tasks()[0].Incarnation; got != want {
+			t.Errorf("incarnation %d counts, want %d; the one before reports: %v", got, want, reports)
+		}
+	}
+}

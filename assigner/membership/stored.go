@@ -60,7 +60,7 @@ func (t *Table) storedTask(x assignment.Task, own bool) (found bool) {
 	case k.cur.Incarnation != x.Incarnation:
 		// A stream here may be that of a process which has ended and was not missed
 		// yet: what is stored is the record, unless it is older than what is known.
-		if !own && (len(k.carriers) == 0 || k.past(x.Incarnation) < 0) {
+		if !own && (len(k.carriers) == 0 || !k.outlived(x.Incarnation)) {
 			t.succeed(k, x)
 			return true
 		}

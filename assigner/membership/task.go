@@ -102,6 +102,13 @@ func (k *task) past(incarnation uint64) int {
 	return slices.IndexFunc(k.old, func(p past) bool { return p.incarnation == incarnation })
 }
 
+// outlived reports whether another incarnation is known to have reported for the last time before the
+// one that counts did.
+func (k *task) outlived(incarnation uint64) bool {
+	i := k.past(incarnation)
+	return i >= 0 && k.old[i].made <= k.report
+}
+
 // retire remembers an incarnation that does not count, or not any more.
 func (k *task) retire(p past) {
 	if i := k.past(p.incarnation); i >= 0 {
