@@ -18,6 +18,7 @@ func (b *byCriticality) sum() (sum float64) {
 // rates say how many requests are asked for.
 type rates struct {
 	asked byCriticality // decayed
+	sent  float64       // of these, that arrived
 	burst [burstTicks]burst
 	ticks int
 	more  bool // the last burst goes on: of less than a Tick, or in which the process stood still
@@ -39,6 +40,14 @@ func (r *rates) forget(keep float64) {
 	}
 }
 
+// sentShare is what share of what is asked for arrives: clients hold back the rest.
+func (r *rates) sentShare() float64 {
+	if all := r.asked.sum(); all > 0 {
+		return min(r.sent/all, 1)
+	}
+	return 1
+}
+
 // tick takes how many arrived in a time, and how many were asked for, and returns how many are
 // asked for a second. usual is the same over a longer time. What is asked for more or less than
 // that counts for the criticalities of which more or less is, and not by chance: a flood of one
@@ -56,9 +65,10 @@ func (r *rates) tick(arrived [CriticalPlus]int, asked, usual byCriticality, over
 	r.more = stood || b.seconds < Tick.Seconds()
 	var more, less byCriticality
 	all := 0.
+	r.sent *= keep
 	for i := range rate {
 		b.arrived[i] += float64(max(arrived[i], 0))
-		r.asked[i] = r.asked[i]*keep + asked[i]
+		r.asked[i], r.sent = r.asked[i]*keep+asked[i], r.sent+float64(max(arrived[i], 0))
 		now := r.asked[i] * (1 - keep) / over.Seconds()
 		all += now
 		chance := burstSigma * math.Sqrt(now/(2*askedOver.Seconds())) // of such a mean
