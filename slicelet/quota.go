@@ -88,13 +88,6 @@ func (a Admission) Charge(now time.Time, c *Charge, r *Arrival) (ok bool) {
 	return ok
 }
 
-// Move makes c what other was, which charges nothing from then on. Neither may be in use.
-func (c *Charge) Move(other *Charge) {
-	c.account, c.cost = other.account, other.cost
-	c.said.Store(other.said.Load())
-	other.account = nil
-}
-
 // Cancel takes back what was charged, for a request that was refused for another reason.
 func (c *Charge) Cancel() {
 	if c.account != nil {

@@ -134,26 +134,24 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	began := time.Now()
 	md := incoming(ss.Context())
-	c, _ := g.callOf(ss.Context(), md, info.FullMethod, began)
-	s := &stream{ServerStream: ss, gate: g, method: info.FullMethod, busy: began,
-		call: call{Context: ss.Context(), gate: g, labels: c.labels, from: c.from}}
+	c, inner := g.callOf(ss.Context(), md, info.FullMethod, began)
+	s := &stream{ServerStream: ss, method: info.FullMethod, busy: began, call: c, context: inner}
 	if g.cfg.EndMoved {
 		s.ended = make(chan struct{})
-		s.call.Context, s.cancel = context.WithCancelCause(ss.Context())
+		s.context, s.cancel = context.WithCancelCause(inner)
 		defer s.cancel(nil)
 	}
-	s.call.charge.Move(&c.charge)
 	g.attempt(md, began, c.from)
 	if err := g.outdated(ss.Context(), md, began, c); err != nil {
-		s.call.charge.Cancel()
+		c.charge.Cancel()
 		return err
 	}
 	k, ok, err := g.keyOf(md)
 	switch {
 	case err != nil:
 	case ok || g.cfg.Key == nil:
-		if err = g.admit(generationIn(md), &s.call, info.FullMethod, k, ok); err == nil && ok && s.ended != nil {
-			s.limit(s.call.behind)
+		if err = g.admit(generationIn(md), c, info.FullMethod, k, ok); err == nil && ok && s.ended != nil {
+			s.limit()
 		}
 	default:
 		s.ask = true
@@ -163,9 +161,9 @@ func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo
 		err = handler(srv, s)
 		o = outcomeOf(status.Code(err))
 	} else {
-		s.call.charge.Cancel()
+		c.charge.Cancel()
 	}
-	s.call.moved.Stop()
+	c.moved.Stop()
 	if s.refused != nil {
 		err, o = s.refused, idle // whatever the handler made of it
 	} else if s.isOver() {
@@ -177,16 +175,16 @@ func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo
 	s.waits(false)
 	now := time.Now()
 	g.ended(ss.Context(), c.from, info.FullMethod, now, now.Sub(began), err, o)
-	s.call.charge.Done(now.Sub(began))
+	c.charge.Done(now.Sub(began))
 	return err
 }
 
 // stream is a stream whose context has a call.
 type stream struct {
 	grpc.ServerStream
-	gate    *gate
+	context context.Context
 	method  string
-	call    call
+	call    *call
 	ask     bool // the first message has the key
 	refused error
 	lost    atomic.Bool // a message was held back
@@ -223,7 +221,7 @@ func (s *stream) works() {
 // check reports, as an error, that nothing may be sent any more.
 func (s *stream) check() error {
 	if s.isOver() {
-		return s.gate.movedStatus().Err()
+		return s.call.gate.movedStatus().Err()
 	}
 	s.mu.Lock()
 	lost := s.call.lost()
@@ -232,7 +230,7 @@ func (s *stream) check() error {
 		s.lost.Store(true)
 	}
 	if s.lost.Load() {
-		return s.gate.lossStatus().Err()
+		return s.call.gate.lossStatus().Err()
 	}
 	return nil
 }
@@ -253,17 +251,17 @@ func (s *stream) SendHeader(md metadata.MD) error {
 	return s.ServerStream.SendHeader(md)
 }
 
-func (s *stream) Context() context.Context { return &s.call }
+func (s *stream) Context() context.Context { return s.context }
 
 func (s *stream) RecvMsg(m any) error {
 	if s.refused != nil {
 		return s.refused
 	}
 	if s.lost.Load() {
-		return s.gate.lossStatus().Err()
+		return s.call.gate.lossStatus().Err()
 	}
 	if s.isOver() {
-		return s.gate.movedStatus().Err()
+		return s.call.gate.movedStatus().Err()
 	}
 	s.waits(false)
 	err := s.receive(m)
@@ -272,11 +270,11 @@ func (s *stream) RecvMsg(m any) error {
 		return err
 	}
 	s.ask = false
-	k, ok := s.gate.keyIn(s.method, m)
+	k, ok := s.call.gate.keyIn(s.method, m)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.refused = s.gate.admit(generationIn(incoming(s.call.Context)), &s.call, s.method, k, ok); s.refused == nil && ok && s.ended != nil {
-		s.limit(s.call.behind)
+	if s.refused = s.call.gate.admit(generationIn(incoming(s.context)), s.call, s.method, k, ok); s.refused == nil && ok && s.ended != nil {
+		s.limit()
 	}
 	return s.refused
 }

@@ -402,7 +402,7 @@ func (s silent) RecvMsg(any) error { <-s.cut; return io.EOF }
 // chat has a handler work for an answer while another goroutine of it receives.
 func (b *bed) chat(key string, took time.Duration) {
 	ss := silent{cut: make(chan struct{})}
-	s := &stream{ServerStream: ss, call: call{handle: b.slicelet.Handle(key)}, busy: time.Now()}
+	s := &stream{ServerStream: ss, call: &call{handle: b.slicelet.Handle(key)}, busy: time.Now()}
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = s.RecvMsg(nil) })
 	time.Sleep(took)

@@ -29,9 +29,9 @@ func Moved(ctx context.Context) <-chan struct{} {
 	return c.moved.C(c.handle)
 }
 
-// limit makes a stream end when its key has moved. Its key is known; behind as for EndAfter.
-func (s *stream) limit(behind bool) {
-	s.call.moved.EndAfter(s.call.handle, s.gate.cfg.MovedGrace, behind, func() {
+// limit makes a stream end when its key has moved. Its key is known.
+func (s *stream) limit() {
+	s.call.moved.EndAfter(s.call.handle, s.call.gate.cfg.MovedGrace, s.call.behind, func() {
 		close(s.ended)
 		s.cancel(ErrMoved)
 	})
@@ -60,7 +60,7 @@ func (s *stream) receive(m any) error {
 	case err := <-got:
 		return err
 	case <-s.ended:
-		return s.gate.movedStatus().Err()
+		return s.call.gate.movedStatus().Err()
 	}
 }
 

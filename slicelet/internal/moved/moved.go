@@ -5,6 +5,7 @@ package moved
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/slicer-project/slicer/slicelet"
@@ -21,8 +22,11 @@ const (
 // ErrMoved is the cause with which the context of a request ends.
 var ErrMoved = errors.New("slicer: the request's key has moved to another task")
 
-// Signal is a request's. The zero value is ready for use.
-type Signal struct {
+// Signal is a request's. The zero value is ready for use. Most requests do not ask for it: it is made
+// when one does.
+type Signal struct{ of atomic.Pointer[signal] }
+
+type signal struct {
 	mu     sync.Mutex
 	c      chan struct{} // nil before it is asked for
 	fired  bool
@@ -33,8 +37,20 @@ type Signal struct {
 	end    func()
 }
 
+// over is the one of requests that have ended without it.
+var over = &signal{ended: true}
+
+func (s *Signal) get() *signal {
+	if s.of.Load() == nil {
+		s.of.CompareAndSwap(nil, new(signal))
+	}
+	return s.of.Load()
+}
+
 // C returns a channel that is closed when the key of the request has moved, and never after Stop.
-func (s *Signal) C(h slicelet.Handle) <-chan struct{} {
+func (s *Signal) C(h slicelet.Handle) <-chan struct{} { return s.get().channel(h) }
+
+func (s *signal) channel(h slicelet.Handle) <-chan struct{} {
 	s.mu.Lock()
 	if s.c != nil || s.ended {
 		defer s.mu.Unlock()
@@ -56,12 +72,16 @@ func (s *Signal) C(h slicelet.Handle) <-chan struct{} {
 // called with a lock held, so that Stop waits for it, and must not block for long. behind: the request was
 // sent here by a client that is behind.
 func (s *Signal) EndAfter(h slicelet.Handle, grace time.Duration, behind bool, end func()) {
+	s.get().endAfter(h, grace, behind, end)
+}
+
+func (s *signal) endAfter(h slicelet.Handle, grace time.Duration, behind bool, end func()) {
 	s.mu.Lock()
 	if s.grace, s.end = grace, end; grace <= 0 {
 		s.grace = Grace
 	}
 	s.mu.Unlock()
-	s.C(h)
+	s.channel(h)
 	if behind {
 		s.mu.Lock()
 		s.timers = append(s.timers, time.AfterFunc(Behind, s.fire))
@@ -70,7 +90,7 @@ func (s *Signal) EndAfter(h slicelet.Handle, grace time.Duration, behind bool, e
 }
 
 // fire says that the key has moved.
-func (s *Signal) fire() {
+func (s *signal) fire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fired || s.ended {
@@ -83,7 +103,7 @@ func (s *Signal) fire() {
 	}
 }
 
-func (s *Signal) over() {
+func (s *signal) over() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.ended {
@@ -93,6 +113,12 @@ func (s *Signal) over() {
 
 // Stop ends all of it.
 func (s *Signal) Stop() {
+	if !s.of.CompareAndSwap(nil, over) {
+		s.of.Load().halt()
+	}
+}
+
+func (s *signal) halt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true
