@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/orca"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/slicer-project/slicer/loadbalance/overload"
 )
 
 const (
@@ -96,6 +98,26 @@ type connection struct {
 	told atomic.Int64 // when its client was last told the load, Unix nanoseconds
 	// generation is what a unary RPC said last that it was routed by, 0 if none did.
 	generation atomic.Int64
+	// refused is the call of one that was refused, for the next RPC.
+	refused atomic.Pointer[call]
+}
+
+// call is that of a new RPC. It may be called of nil.
+func (c *connection) call() *call {
+	if c != nil {
+		if spare := c.refused.Swap(nil); spare != nil {
+			return spare
+		}
+	}
+	return new(call)
+}
+
+// spare takes the call of an RPC that was refused before anything else came to know it. It may be called of nil.
+func (c *connection) spare(of *call) {
+	if c != nil {
+		of.Context, of.labels, of.refused = nil, overload.Labels{}, nil
+		c.refused.Store(of)
+	}
 }
 
 var seed = maphash.MakeSeed()

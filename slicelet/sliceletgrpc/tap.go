@@ -22,12 +22,16 @@ func (g *gate) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 		return ctx, nil
 	}
 	now := time.Now()
-	c := &call{Context: ctx, gate: g, labels: g.labels(ctx, info.Header), from: g.load.connectionOf(ctx)}
+	from := g.load.connectionOf(ctx)
+	c := from.call()
+	c.Context, c.gate, c.labels, c.from = ctx, g, g.labels(ctx, info.Header), from
 	c.refused = g.room(ctx, info.Header, now, c)
 	// gRPC holds on to the context of an RPC that the tap refuses until its deadline.
 	if by, ok := ctx.Deadline(); c.refused != nil && (!ok || by.Sub(now) <= longestHeld) {
-		g.attempt(info.Header, now, c.from)
-		return ctx, c.refused
+		g.attempt(info.Header, now, from)
+		refused := c.refused
+		from.spare(c)
+		return ctx, refused
 	}
 	c.tapped = c.refused == nil
 	return c, nil

@@ -199,3 +199,21 @@ func TestTooLate(t *testing.T) {
 		}
 	})
 }
+
+// The call of an RPC that was refused is that of the next one on its connection, of which it knows
+// nothing.
+func TestCallOfRefused(t *testing.T) {
+	var from connection
+	first := from.call()
+	first.Context, first.labels, first.refused = t.Context(), overload.Labels{Criticality: overload.Sheddable, Customer: "batch"}, errLate
+	from.spare(first)
+	second := from.call()
+	if second != first || second.Context != nil || second.labels != (overload.Labels{}) || second.refused != nil {
+		t.Errorf("of the RPC before it is known: %v, %v, %v", second.Context, second.labels, second.refused)
+	}
+	if from.call() == second {
+		t.Error("two RPCs have one call")
+	}
+	var unknown *connection
+	unknown.spare(unknown.call())
+}
