@@ -219,15 +219,15 @@ type Limits struct {
 	// wait for.
 	Each time.Duration
 
-	sent   float64 // what share of what is asked for arrives: clients hold back the rest
-	given  float64 // what share of the CPU the process has while others take some of it for long, else 1
-	can    float64 // how many handlers can end in a second; 0 unless Each says that they are full
-	least  float64 // how long a request may take whatever its priority, in ns, up to half of its time
-	signal float64
-	grown  int                 // from how many that wait on a Tick is to be early
-	lately Priority            // the highest level that was told lately
-	fits   Priority            // from which on there is usually room for all; 0 is not known
-	share  [Priorities]float32 // of what is asked for, that is at a priority or above
+	flooded float64 // how far more arrives than can be done, 0 to 1
+	given   float64 // what share of the CPU the process has while others take some of it for long, else 1
+	can     float64 // how many handlers can end in a second; 0 unless Each says that they are full
+	least   float64 // how long a request may take whatever its priority, in ns, up to half of its time
+	signal  float64
+	grown   int                 // from how many that wait on a Tick is to be early
+	lately  Priority            // the highest level that was told lately
+	fits    Priority            // from which on there is usually room for all; 0 is not known
+	share   [Priorities]float32 // of what is asked for, that is at a priority or above
 }
 
 // Tick takes what has happened, and returns what follows.
@@ -283,7 +283,7 @@ func (p *Pacer) Tick(s Seen) *Limits {
 	if all.sum() < 1e-9 || l.Asked <= 0 {
 		return l
 	}
-	l.fits, l.sent = l.roomFrom(&usual), p.rates.sentShare()
+	l.fits = l.roomFrom(&usual)
 	above, atEnd := 0., Priority(0)
 	for i := Priorities - 1; i >= 0; i-- {
 		q := Priority(i)
@@ -298,6 +298,7 @@ func (p *Pacer) Tick(s Seen) *Limits {
 			atEnd = q
 		}
 	}
+	l.flooded = min(max(p.rates.sentShare()*l.ratioOf(0)-flood, 0), 1)
 	// By keys it may be few that ask for too much, of which clients do not know: they are told
 	// what handlers were too full for all the while, as one trial request that stands for many
 	// makes the level jump.
@@ -521,15 +522,10 @@ func (l *Limits) may(p Priority) time.Duration {
 	unit := float64(max(leastWait, leastStarts*l.Spacing))
 	room := 2 - r
 	if r < 1 {
-		less := max(steep*crowd*(1-float64(leastWait)/unit), l.flooded(p))
+		whole := (l.ratioOf(p-p%Cohorts) - nearly) / (1 - nearly)
+		less := max(steep*crowd*(1-float64(leastWait)/unit), steeper*min(whole, l.flooded))
 		room = min(1+grace*(1-less)*(1-r), 1+grace-crowding*crowd)
 	}
 	room -= crowd
 	return time.Duration(unit * max(room, -1))
-}
-
-// flooded is by how much less grace is for a priority where far more arrives than can be done.
-func (l *Limits) flooded(p Priority) float64 {
-	whole := l.ratioOf(p - p%Cohorts)
-	return steeper * min(max((whole-nearly)/(1-nearly), 0), max(l.sent*l.ratioOf(0)-flood, 0), 1)
 }

@@ -67,8 +67,10 @@ func (r *rates) tick(arrived [CriticalPlus]int, asked, usual byCriticality, over
 	all := 0.
 	r.sent *= keep
 	for i := range rate {
-		b.arrived[i] += float64(max(arrived[i], 0))
-		r.asked[i], r.sent = r.asked[i]*keep+asked[i], r.sent+float64(max(arrived[i], 0))
+		came := float64(max(arrived[i], 0))
+		b.arrived[i] += came
+		r.sent += came
+		r.asked[i] = r.asked[i]*keep + asked[i]
 		now := r.asked[i] * (1 - keep) / over.Seconds()
 		all += now
 		chance := burstSigma * math.Sqrt(now/(2*askedOver.Seconds())) // of such a mean

@@ -37,8 +37,8 @@ type signal struct {
 	end    func()
 }
 
-// over is the one of requests that have ended without it.
-var over = &signal{ended: true}
+// unasked is the one of requests that have ended without it.
+var unasked = &signal{ended: true}
 
 func (s *Signal) get() *signal {
 	if s.of.Load() == nil {
@@ -113,7 +113,7 @@ func (s *signal) over() {
 
 // Stop ends all of it.
 func (s *Signal) Stop() {
-	if !s.of.CompareAndSwap(nil, over) {
+	if !s.of.CompareAndSwap(nil, unasked) {
 		s.of.Load().halt()
 	}
 }
