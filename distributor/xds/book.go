@@ -4,9 +4,8 @@ import (
 	"strings"
 	"time"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-
 	"github.com/slicer-project/slicer/assignment"
+	xdsv3 "github.com/slicer-project/slicer/proto/xds/v3"
 )
 
 // departedFor is how long the clusters of a task are known after it has left the job:
@@ -236,7 +235,7 @@ func (b *book) cluster(now time.Time, name string, p policy) *resource {
 	if c := kept[name]; c != nil && c.address == t.Address {
 		return c.resource
 	}
-	var m *clusterv3.Cluster
+	var m *xdsv3.Cluster
 	switch {
 	case t.Name == "": // a client has routes to it perhaps, and its calls are to find another
 		m = inOrder(name, p, anyName(b.job))

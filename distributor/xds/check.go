@@ -8,12 +8,11 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	xdsv3 "github.com/slicer-project/slicer/proto/xds/v3"
 )
 
 // Bounds of what clients say.
@@ -35,7 +34,7 @@ type introduction struct {
 
 // checkNode validates what the first request says of its client. host is where the client
 // is: several may have been given one id. Errors are INVALID_ARGUMENT.
-func checkNode(n *corev3.Node, host string) (introduction, error) {
+func checkNode(n *xdsv3.Node, host string) (introduction, error) {
 	id := n.GetId()
 	if id == "" || len(id) > maxNodeID || strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		if len(id) > maxNodeID {
@@ -79,7 +78,7 @@ func flavorOf(agent, version string) flavor {
 
 // checkRequest validates a request. now bounds the generation that is believed. Errors are
 // gRPC statuses.
-func checkRequest(m *discoveryv3.DiscoveryRequest, now time.Time) (request, error) {
+func checkRequest(m *xdsv3.DiscoveryRequest, now time.Time) (request, error) {
 	k := kind(slices.Index(typeURLs[:], m.GetTypeUrl()))
 	switch {
 	case k < 0:

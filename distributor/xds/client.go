@@ -8,14 +8,13 @@ import (
 	"sync"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/distributor/internal/handlers"
+	xdsv3 "github.com/slicer-project/slicer/proto/xds/v3"
 )
 
 // announcedFor is how long clusters that were announced may be unknown to a client before
@@ -357,9 +356,9 @@ func (m *member) endpointsFor(a *assignment.Assignment, number uint64) *resource
 }
 
 func (c *client) send(a *answer) {
-	m := &discoveryv3.DiscoveryResponse{
+	m := &xdsv3.DiscoveryResponse{
 		VersionInfo: strconv.FormatInt(int64(a.version), 10), TypeUrl: typeURLs[a.kind], Nonce: a.nonce,
-		ControlPlane: &corev3.ControlPlane{Identifier: c.s.id},
+		ControlPlane: &xdsv3.ControlPlane{Identifier: c.s.id},
 	}
 	for _, r := range a.resources {
 		m.Resources = append(m.Resources, r.body)
@@ -395,7 +394,7 @@ func (c *client) receive() {
 }
 
 // handle takes one request.
-func (c *client) handle(now time.Time, m *discoveryv3.DiscoveryRequest) error {
+func (c *client) handle(now time.Time, m *xdsv3.DiscoveryRequest) error {
 	if n := proto.Size(m); n > maxRequest {
 		return invalid("request", &assignment.FieldError{Field: "size", Value: fmt.Sprintf("%d bytes", n), Allowed: fmt.Sprintf("at most %d", maxRequest)})
 	}

@@ -4,25 +4,26 @@ import (
 	"testing"
 	"time"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	xdsv3 "github.com/slicer-project/slicer/proto/xds/v3"
 )
 
 // FuzzRequests: whatever a client says, nothing is sent before it has answered the last of a
 // type, and what is kept of it is bounded by what it asks for.
 func FuzzRequests(f *testing.F) {
-	tape := func(all ...*discoveryv3.DiscoveryRequest) (b []byte) {
+	tape := func(all ...*xdsv3.DiscoveryRequest) (b []byte) {
 		for _, m := range all {
 			b = protowire.AppendBytes(b, marshal(m))
 		}
 		return b
 	}
 	f.Add(tape(
-		&discoveryv3.DiscoveryRequest{TypeUrl: typeURLs[listeners], ResourceNames: []string{"web", "web"}},
-		&discoveryv3.DiscoveryRequest{TypeUrl: typeURLs[routes], ResourceNames: []string{"web"}, VersionInfo: "17"},
-		&discoveryv3.DiscoveryRequest{TypeUrl: typeURLs[listeners], ResourceNames: []string{"web"}, ResponseNonce: "1"},
-		&discoveryv3.DiscoveryRequest{TypeUrl: typeURLs[clusters], ResourceNames: []string{"web/any", "web/own:web-0.a0", "web/task:web-1.a1"}, ResponseNonce: "2"},
+		&xdsv3.DiscoveryRequest{TypeUrl: typeURLs[listeners], ResourceNames: []string{"web", "web"}},
+		&xdsv3.DiscoveryRequest{TypeUrl: typeURLs[routes], ResourceNames: []string{"web"}, VersionInfo: "17"},
+		&xdsv3.DiscoveryRequest{TypeUrl: typeURLs[listeners], ResourceNames: []string{"web"}, ResponseNonce: "1"},
+		&xdsv3.DiscoveryRequest{TypeUrl: typeURLs[clusters], ResourceNames: []string{"web/any", "web/own:web-0.a0", "web/task:web-1.a1"}, ResponseNonce: "2"},
 	))
 	f.Add([]byte{0})
 	b := newBook("web")
@@ -37,7 +38,7 @@ func FuzzRequests(f *testing.F) {
 				return
 			}
 			data = data[n:]
-			m := new(discoveryv3.DiscoveryRequest)
+			m := new(xdsv3.DiscoveryRequest)
 			if proto.Unmarshal(one, m) != nil {
 				return
 			}

@@ -1,5 +1,3 @@
-//lint:file-ignore SA1019 C-core 1.51 and grpc-go 1.85 read the deprecated fields alone.
-
 package xds
 
 import (
@@ -15,22 +13,13 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
-	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
-	managerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slicer-project/slicer/assignment"
+	xdsv3 "github.com/slicer-project/slicer/proto/xds/v3"
 )
 
 const (
@@ -69,6 +58,13 @@ var typeURLs = [numKinds]string{
 	endpoints: "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
 }
 
+// Types of what these hold.
+const (
+	managerName   = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+	routerName    = "envoy.extensions.filters.http.router.v3.Router"
+	aggregateName = "envoy.extensions.clusters.aggregate.v3.ClusterConfig"
+)
+
 // String is the last part of the type's name.
 func (k kind) String() string { return typeURLs[k][strings.LastIndexByte(typeURLs[k], '.')+1:] }
 
@@ -93,13 +89,13 @@ func newResource(job string, g assignment.Generation, k kind, m proto.Message) *
 	return &resource{job: job, body: &anypb.Any{TypeUrl: typeURLs[k], Value: marshal(m)}, gen: g}
 }
 
-func newRoutes(job string, g assignment.Generation, c *routev3.RouteConfiguration) *resource {
+func newRoutes(job string, g assignment.Generation, c *xdsv3.RouteConfiguration) *resource {
 	r := newResource(job, g, routes, c)
 	for _, route := range c.VirtualHosts[0].Routes {
-		if name := route.GetRoute().GetCluster(); name != "" {
+		if name := route.Route.GetCluster(); name != "" {
 			r.uses = append(r.uses, name)
 		}
-		for _, w := range route.GetRoute().GetWeightedClusters().GetClusters() {
+		for _, w := range route.Route.GetWeightedClusters().GetClusters() {
 			r.uses = append(r.uses, w.Name)
 		}
 	}
@@ -130,7 +126,7 @@ func (r *resource) lacks(before *resource) (names []string) {
 // their places, any if that is not missing too, and otherwise all that are not. Nil if to
 // cannot be read, or leads to none that is not missing.
 func detour(to *resource, missing []string) *resource {
-	c := &routev3.RouteConfiguration{}
+	c := &xdsv3.RouteConfiguration{}
 	if proto.Unmarshal(to.body.Value, c) != nil {
 		return nil
 	}
@@ -145,28 +141,28 @@ func detour(to *resource, missing []string) *resource {
 	for _, r := range c.VirtualHosts[0].Routes {
 		action := r.GetRoute()
 		if w := action.GetWeightedClusters(); w != nil {
-			w.Clusters = slices.DeleteFunc(w.Clusters, func(c *routev3.WeightedCluster_ClusterWeight) bool { return is(c.Name) })
+			w.Clusters = slices.DeleteFunc(w.Clusters, func(c *xdsv3.WeightedCluster_ClusterWeight) bool { return is(c.Name) })
 			total := uint32(0)
 			for _, c := range w.Clusters {
 				total += c.Weight.GetValue()
 			}
-			w.TotalWeight = wrapperspb.UInt32(total) //nolint:staticcheck // as in routeOf
+			w.TotalWeight = wrapperspb.UInt32(total)
 			if total > 0 {
 				continue
 			}
 		} else if !is(action.GetCluster()) {
 			continue
 		}
-		action.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: equally(instead)}
+		action.Cluster, action.WeightedClusters = "", equally(instead)
 	}
 	return newRoutes(to.job, to.gen, c)
 }
 
 // equally is a choice of clusters.
-func equally(names []string) *routev3.WeightedCluster {
-	w := &routev3.WeightedCluster{TotalWeight: wrapperspb.UInt32(uint32(len(names)))} //nolint:staticcheck // as in routeOf
+func equally(names []string) *xdsv3.WeightedCluster {
+	w := &xdsv3.WeightedCluster{TotalWeight: wrapperspb.UInt32(uint32(len(names)))}
 	for _, name := range names {
-		w.Clusters = append(w.Clusters, &routev3.WeightedCluster_ClusterWeight{Name: name, Weight: wrapperspb.UInt32(1)})
+		w.Clusters = append(w.Clusters, &xdsv3.WeightedCluster_ClusterWeight{Name: name, Weight: wrapperspb.UInt32(1)})
 	}
 	return w
 }
@@ -178,13 +174,13 @@ const neverCalled = "/slicer.Announced/Never"
 // lacks: a client so knows clusters before calls go there. Nil if from cannot be read.
 func announce(from, to *resource) *resource {
 	from = from.bare()
-	c := &routev3.RouteConfiguration{}
+	c := &xdsv3.RouteConfiguration{}
 	if proto.Unmarshal(from.body.Value, c) != nil {
 		return nil
 	}
-	c.VirtualHosts[0].Routes = append(c.VirtualHosts[0].Routes, &routev3.Route{
-		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Path{Path: neverCalled}},
-		Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_WeightedClusters{WeightedClusters: equally(to.lacks(from))}}},
+	c.VirtualHosts[0].Routes = append(c.VirtualHosts[0].Routes, &xdsv3.Route{
+		Match: &xdsv3.RouteMatch{Path: neverCalled},
+		Route: &xdsv3.RouteAction{WeightedClusters: equally(to.lacks(from))},
 	})
 	r := newRoutes(from.job, from.gen, c)
 	r.base = from
@@ -200,21 +196,18 @@ func marshal(m proto.Message) []byte {
 	return b
 }
 
-func anyOf(m proto.Message) *anypb.Any {
-	return &anypb.Any{TypeUrl: "type.googleapis.com/" + string(m.ProtoReflect().Descriptor().FullName()), Value: marshal(m)}
+// anyOf is a message of a type that xDS calls so.
+func anyOf(name string, m proto.Message) *anypb.Any {
+	return &anypb.Any{TypeUrl: "type.googleapis.com/" + name, Value: marshal(m)}
 }
 
-var overADS = &corev3.ConfigSource{
-	ResourceApiVersion: corev3.ApiVersion_V3, ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
-}
+var overADS = &xdsv3.ConfigSource{ResourceApiVersion: xdsv3.ApiVersion_V3, Ads: &xdsv3.AggregatedConfigSource{}}
 
 // listenerOf is the same in every generation.
-func listenerOf(job string) *listenerv3.Listener {
-	return &listenerv3.Listener{Name: job, ApiListener: &listenerv3.ApiListener{ApiListener: anyOf(&managerv3.HttpConnectionManager{
-		RouteSpecifier: &managerv3.HttpConnectionManager_Rds{Rds: &managerv3.Rds{ConfigSource: overADS, RouteConfigName: job}},
-		HttpFilters: []*managerv3.HttpFilter{{
-			Name: "router", ConfigType: &managerv3.HttpFilter_TypedConfig{TypedConfig: anyOf(&routerv3.Router{})},
-		}},
+func listenerOf(job string) *xdsv3.Listener {
+	return &xdsv3.Listener{Name: job, ApiListener: &xdsv3.ApiListener{ApiListener: anyOf(managerName, &xdsv3.HttpConnectionManager{
+		Rds:         &xdsv3.Rds{ConfigSource: overADS, RouteConfigName: job},
+		HttpFilters: []*xdsv3.HttpFilter{{Name: "router", TypedConfig: anyOf(routerName, &xdsv3.Router{})}},
 	})}}
 }
 
@@ -294,7 +287,7 @@ func ownerSets(a *assignment.Assignment) (sets []*ownerSet, runs []keyRun) {
 }
 
 // routesOf are a's routes, or why clients cannot be given them.
-func routesOf(a *assignment.Assignment, s style, x assignment.XDSConfig) (c *routev3.RouteConfiguration, refusal string) {
+func routesOf(a *assignment.Assignment, s style, x assignment.XDSConfig) (c *xdsv3.RouteConfiguration, refusal string) {
 	sets, runs := ownerSets(a)
 	switch {
 	case len(runs) > MaxSlices:
@@ -306,7 +299,7 @@ func routesOf(a *assignment.Assignment, s style, x assignment.XDSConfig) (c *rou
 	if s == byShortExpression {
 		most = maxShortExpression
 	}
-	var all []*routev3.Route
+	var all []*xdsv3.Route
 	for _, o := range sets {
 		if s == byRange {
 			for _, r := range o.runs {
@@ -315,7 +308,7 @@ func routesOf(a *assignment.Assignment, s style, x assignment.XDSConfig) (c *rou
 			continue
 		}
 		for _, e := range expressions(runs, o.runs, most, s == byExpression) {
-			match := []*routev3.HeaderMatcher{expressionMatch(e.exact)}
+			match := []*xdsv3.HeaderMatcher{expressionMatch(e.exact)}
 			if e.coarse != "" {
 				match = slices.Insert(match, 0, expressionMatch(e.coarse))
 			}
@@ -323,60 +316,51 @@ func routesOf(a *assignment.Assignment, s style, x assignment.XDSConfig) (c *rou
 		}
 	}
 	if x.Missing == assignment.MissingAny {
-		all = append(all, &routev3.Route{
-			Match: anyPath(), Action: &routev3.Route_Route{Route: &routev3.RouteAction{
-				ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: anyName(a.Job())},
-			}},
-		})
+		all = append(all, &xdsv3.Route{Match: anyPath(), Route: &xdsv3.RouteAction{Cluster: anyName(a.Job())}})
 	}
-	host := &routev3.VirtualHost{Name: a.Job(), Domains: []string{"*"}, Routes: all}
+	host := &xdsv3.VirtualHost{Name: a.Job(), Domains: []string{"*"}, Routes: all}
 	if x.Retries > 0 {
-		host.RetryPolicy = &routev3.RetryPolicy{
+		host.RetryPolicy = &xdsv3.RetryPolicy{
 			RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(uint32(x.Retries)),
-			RetryBackOff: &routev3.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(x.RetryBackoff), MaxInterval: durationpb.New(10 * x.RetryBackoff)},
+			RetryBackOff: &xdsv3.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(x.RetryBackoff), MaxInterval: durationpb.New(10 * x.RetryBackoff)},
 		}
 	}
-	return &routev3.RouteConfiguration{Name: a.Job(), VirtualHosts: []*routev3.VirtualHost{host}}, ""
+	return &xdsv3.RouteConfiguration{Name: a.Job(), VirtualHosts: []*xdsv3.VirtualHost{host}}, ""
 }
 
-func anyPath() *routev3.RouteMatch {
-	return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: ""}}
+func anyPath() *xdsv3.RouteMatch {
+	return &xdsv3.RouteMatch{Prefix: proto.String("")}
 }
 
 // google_re2 is deprecated, and gRPC's C-core of 1.51, which Debian has, wants it and knows
 // no string_match.
-func expressionMatch(e string) *routev3.HeaderMatcher {
-	return &routev3.HeaderMatcher{Name: sliceKeyHeader, HeaderMatchSpecifier: &routev3.HeaderMatcher_SafeRegexMatch{ //nolint:staticcheck
-		SafeRegexMatch: &matcherv3.RegexMatcher{
-			EngineType: &matcherv3.RegexMatcher_GoogleRe2{GoogleRe2: &matcherv3.RegexMatcher_GoogleRE2{}}, //nolint:staticcheck
-			Regex:      e,
-		},
-	}}
+func expressionMatch(e string) *xdsv3.HeaderMatcher {
+	return &xdsv3.HeaderMatcher{Name: sliceKeyHeader, SafeRegexMatch: &xdsv3.RegexMatcher{GoogleRe2: &xdsv3.RegexMatcher_GoogleRE2{}, Regex: e}}
 }
 
 // rangeMatch leaves out the very last slice key: the end of the keyspace is no int64.
-func rangeMatch(r keyRun) *routev3.HeaderMatcher {
-	return &routev3.HeaderMatcher{Name: sliceNumberHeader, HeaderMatchSpecifier: &routev3.HeaderMatcher_RangeMatch{
-		RangeMatch: &typev3.Int64Range{Start: int64(r.lo), End: int64(min(r.hi, uint64(assignment.KeyspaceEnd)-1))},
+func rangeMatch(r keyRun) *xdsv3.HeaderMatcher {
+	return &xdsv3.HeaderMatcher{Name: sliceNumberHeader, RangeMatch: &xdsv3.Int64Range{
+		Start: int64(r.lo), End: int64(min(r.hi, uint64(assignment.KeyspaceEnd)-1)),
 	}}
 }
 
-func routeOf(a *assignment.Assignment, o *ownerSet, headers ...*routev3.HeaderMatcher) *routev3.Route {
+func routeOf(a *assignment.Assignment, o *ownerSet, headers ...*xdsv3.HeaderMatcher) *xdsv3.Route {
 	m := anyPath()
 	m.Headers = headers
-	action := &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: ownName(a.Job(), a.Task(o.owners[0]))}}
+	action := &xdsv3.RouteAction{Cluster: ownName(a.Job(), a.Task(o.owners[0]))}
 	if len(o.owners) > 1 {
 		shares := shares(len(o.owners), func(i int) float64 { return a.Task(o.owners[i]).Weight })
-		w := &routev3.WeightedCluster{}
+		w := &xdsv3.WeightedCluster{}
 		total := uint32(0)
 		for i, p := range o.owners {
-			w.Clusters = append(w.Clusters, &routev3.WeightedCluster_ClusterWeight{Name: ownName(a.Job(), a.Task(p)), Weight: wrapperspb.UInt32(shares[i])})
+			w.Clusters = append(w.Clusters, &xdsv3.WeightedCluster_ClusterWeight{Name: ownName(a.Job(), a.Task(p)), Weight: wrapperspb.UInt32(shares[i])})
 			total += shares[i]
 		}
-		w.TotalWeight = wrapperspb.UInt32(total) //nolint:staticcheck // C-core of 1.51 takes 100 for it otherwise
-		action.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: w}
+		w.TotalWeight = wrapperspb.UInt32(total) // C-core of 1.51 takes 100 for it otherwise
+		action.Cluster, action.WeightedClusters = "", w
 	}
-	return &routev3.Route{Match: m, Action: &routev3.Route_Route{Route: action}}
+	return &xdsv3.Route{Match: m, Route: action}
 }
 
 // shares are weights in whole numbers, at least 1 and at most maxShare.
@@ -416,71 +400,67 @@ type flavor struct {
 	style  style
 }
 
-func (p policy) apply(c *clusterv3.Cluster) *clusterv3.Cluster {
+func (p policy) apply(c *xdsv3.Cluster) *xdsv3.Cluster {
 	if p == ring {
-		c.LbPolicy = clusterv3.Cluster_RING_HASH
-		c.LbConfig = &clusterv3.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterv3.Cluster_RingHashLbConfig{
-			MinimumRingSize: wrapperspb.UInt64(minRing), MaximumRingSize: wrapperspb.UInt64(maxRing),
-		}}
+		c.LbPolicy = xdsv3.Cluster_RING_HASH
+		c.RingHashLbConfig = &xdsv3.Cluster_RingHashLbConfig{MinimumRingSize: wrapperspb.UInt64(minRing), MaximumRingSize: wrapperspb.UInt64(maxRing)}
 	}
 	c.ConnectTimeout = durationpb.New(connectWithin)
 	return c
 }
 
 // anyCluster is some of the job's tasks; which, its endpoints say.
-func anyCluster(job string, p policy) *clusterv3.Cluster {
-	return p.apply(&clusterv3.Cluster{
-		Name: anyName(job), ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-		EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{EdsConfig: overADS, ServiceName: anyName(job)},
+func anyCluster(job string, p policy) *xdsv3.Cluster {
+	return p.apply(&xdsv3.Cluster{
+		Name: anyName(job), Type: xdsv3.Cluster_EDS,
+		EdsClusterConfig: &xdsv3.Cluster_EdsClusterConfig{EdsConfig: overADS, ServiceName: anyName(job)},
 	})
 }
 
 // taskCluster is one task.
-func taskCluster(job string, t assignment.Task, p policy) *clusterv3.Cluster {
-	return p.apply(&clusterv3.Cluster{
-		Name: taskName(job, t), ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_LOGICAL_DNS},
-		LoadAssignment: &endpointv3.ClusterLoadAssignment{
+func taskCluster(job string, t assignment.Task, p policy) *xdsv3.Cluster {
+	return p.apply(&xdsv3.Cluster{
+		Name: taskName(job, t), Type: xdsv3.Cluster_LOGICAL_DNS,
+		LoadAssignment: &xdsv3.ClusterLoadAssignment{
 			ClusterName: taskName(job, t),
-			Endpoints:   []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{endpointOf(t, 0)}}},
+			Endpoints:   []*xdsv3.LocalityLbEndpoints{{LbEndpoints: []*xdsv3.LbEndpoint{endpointOf(t, 0)}}},
 		},
 	})
 }
 
 // ownCluster is one task, and others where it cannot be reached.
-func ownCluster(job string, t assignment.Task, p policy) *clusterv3.Cluster {
+func ownCluster(job string, t assignment.Task, p policy) *xdsv3.Cluster {
 	return inOrder(ownName(job, t), p, taskName(job, t), anyName(job))
 }
 
 // inOrder is a cluster that is the first of others that can be reached.
-func inOrder(name string, p policy, others ...string) *clusterv3.Cluster {
-	return p.apply(&clusterv3.Cluster{
-		Name: name, ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{
-			Name: "envoy.clusters.aggregate", TypedConfig: anyOf(&aggregatev3.ClusterConfig{Clusters: others}),
-		}},
+func inOrder(name string, p policy, others ...string) *xdsv3.Cluster {
+	return p.apply(&xdsv3.Cluster{
+		Name: name, ClusterType: &xdsv3.Cluster_CustomClusterType{
+			Name: "envoy.clusters.aggregate", TypedConfig: anyOf(aggregateName, &xdsv3.ClusterConfig{Clusters: others}),
+		},
 	})
 }
 
 // endpointOf is a task's address, with a weight unless it is 0.
-func endpointOf(t assignment.Task, weight uint32) *endpointv3.LbEndpoint {
+func endpointOf(t assignment.Task, weight uint32) *xdsv3.LbEndpoint {
 	host, port, err := net.SplitHostPort(t.Address)
 	n, _ := strconv.ParseUint(port, 10, 16)
 	if err != nil {
 		host = t.Address
 	}
-	e := &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{
-		Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-			Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(n)},
-		}},
-	}}}}
+	e := &xdsv3.LbEndpoint{Endpoint: &xdsv3.Endpoint{Address: &xdsv3.Address{
+		SocketAddress: &xdsv3.SocketAddress{Address: host, PortValue: proto.Uint32(uint32(n))},
+	}}}
 	if weight > 0 {
-		e.HealthStatus, e.LoadBalancingWeight = corev3.HealthStatus_HEALTHY, wrapperspb.UInt32(weight)
+		e.HealthStatus, e.LoadBalancingWeight = xdsv3.HealthStatus_HEALTHY, wrapperspb.UInt32(weight)
 	}
 	return e
 }
 
 // anyEndpoints are the tasks that one client connects to for calls that no owner takes: at
 // most anySize, of those that run if there are any, by rendezvous with the client's number.
-func anyEndpoints(a *assignment.Assignment, client uint64) *endpointv3.ClusterLoadAssignment {
+func anyEndpoints(a *assignment.Assignment, client uint64) *xdsv3.ClusterLoadAssignment {
 	type ranked struct {
 		task assignment.Task
 		rank uint64
@@ -507,11 +487,11 @@ func anyEndpoints(a *assignment.Assignment, client uint64) *endpointv3.ClusterLo
 	})
 	running = running[:min(len(running), anySize)]
 	weights := shares(len(running), func(i int) float64 { return running[i].task.Weight })
-	l := &endpointv3.LocalityLbEndpoints{Locality: &corev3.Locality{}, LoadBalancingWeight: wrapperspb.UInt32(1)}
+	l := &xdsv3.LocalityLbEndpoints{Locality: &xdsv3.Locality{}, LoadBalancingWeight: wrapperspb.UInt32(1)}
 	for i, r := range running {
 		l.LbEndpoints = append(l.LbEndpoints, endpointOf(r.task, weights[i]))
 	}
-	return &endpointv3.ClusterLoadAssignment{ClusterName: anyName(a.Job()), Endpoints: []*endpointv3.LocalityLbEndpoints{l}}
+	return &xdsv3.ClusterLoadAssignment{ClusterName: anyName(a.Job()), Endpoints: []*xdsv3.LocalityLbEndpoints{l}}
 }
 
 func hostOf(t assignment.Task) string {

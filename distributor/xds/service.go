@@ -7,12 +7,12 @@ import (
 	"sync"
 	"time"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/distributor/internal/handlers"
+	xdsv3 "github.com/slicer-project/slicer/proto/xds/v3"
 )
 
 // firstWithin bounds the time that a client takes to ask for something.
@@ -42,9 +42,21 @@ func New(cfg Config) (*Service, error) {
 	return &Service{source: cfg.Source, id: cfg.ID, log: cfg.Logger, metrics: m, handlers: handlers.New(), jobs: make(map[string]*job)}, nil
 }
 
-// Register adds AggregatedDiscoveryService to a server.
+// Register adds AggregatedDiscoveryService to a server: of its two variants the one that gRPC
+// speaks, state of the world.
 func (s *Service) Register(r grpc.ServiceRegistrar) {
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(r, server{s: s})
+	r.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "envoy.service.discovery.v3.AggregatedDiscoveryService",
+		HandlerType: (*any)(nil),
+		Streams: []grpc.StreamDesc{{
+			StreamName: "StreamAggregatedResources", ServerStreams: true, ClientStreams: true,
+			Handler: func(_ any, stream grpc.ServerStream) error {
+				err := s.watch(&grpc.GenericServerStream[xdsv3.DiscoveryRequest, xdsv3.DiscoveryResponse]{ServerStream: stream})
+				s.metrics.ended.WithLabelValues(status.Code(err).String()).Inc()
+				return err
+			},
+		}},
+	}, s)
 }
 
 // Close ends all streams and waits for everything that the Service has started,
@@ -55,19 +67,7 @@ func (s *Service) Close() error {
 	return nil
 }
 
-// server is what clients call. Of xDS's two variants gRPC speaks state of the world alone.
-type server struct {
-	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
-	s *Service
-}
-
-func (v server) StreamAggregatedResources(stream serverStream) error {
-	err := v.s.watch(stream)
-	v.s.metrics.ended.WithLabelValues(status.Code(err).String()).Inc()
-	return err
-}
-
-type serverStream = discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer
+type serverStream = grpc.BidiStreamingServer[xdsv3.DiscoveryRequest, xdsv3.DiscoveryResponse]
 
 func (s *Service) watch(stream serverStream) error {
 	if err := s.handlers.Enter(); err != nil {

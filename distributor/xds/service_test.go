@@ -22,9 +22,11 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/distributor/internal/answers"
+	xdsv3 "github.com/slicer-project/slicer/proto/xds/v3"
 )
 
 // fakeSource serves the job web from memory, and writes down what it hears.
@@ -152,7 +154,7 @@ type stock struct {
 	// clusters are those that it has asked for.
 	clusters []string
 	got      []string
-	last     *routev3.RouteConfiguration
+	last     *xdsv3.RouteConfiguration
 	err      error
 }
 
@@ -199,8 +201,8 @@ func (c *stock) run() {
 		}
 		c.got = append(c.got, fmt.Sprintf("%c%d", "lrce"[k], len(m.Resources)))
 		if k == routes && len(m.Resources) == 1 {
-			c.last = new(routev3.RouteConfiguration)
-			c.err = m.Resources[0].UnmarshalTo(c.last)
+			c.last = new(xdsv3.RouteConfiguration)
+			c.err = proto.Unmarshal(m.Resources[0].Value, c.last)
 		}
 		names := []string{"web"}
 		if k == clusters {
