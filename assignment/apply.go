@@ -11,21 +11,22 @@ import (
 // matches ErrBase when d is on another assignment, and one that names what is
 // wrong when d makes none; base is untouched.
 //
-// What stays as it is in base is copied in runs and not validated again; where d changes owners
-// alone, both share the starts.
+// Where few of many slices change it takes time and memory by these, and the result refers to base
+// (see patch). Otherwise what stays is copied in runs, and if d changes owners alone, both share the
+// starts. What stays is not validated again.
 func Apply(base *Assignment, d *Delta) (*Assignment, error) {
+	return applyWithin(base, d, maxPatch)
+}
+
+// applyWithin is Apply with a bound for patches.
+func applyWithin(base *Assignment, d *Delta, most func(slices int) int) (*Assignment, error) {
 	if !base.h.Comparable(&d.H) || base.h.Generation != d.Base {
 		return nil, fmt.Errorf("%w: it is on generation %d of %v; here is generation %d of %v", ErrBase, d.Base, &d.H, base.h.Generation, &base.h)
 	}
 	m := merger{base: base, d: d, tasks: base.tasks, names: base.names}
-	if err := m.run(); err != nil {
+	a, err := m.apply(most)
+	if err != nil {
 		return nil, d.H.wrap(err)
-	}
-	a := newAssignment(d.H, m.tasks, m.names, m.out)
-	if m.sameStarts {
-		a.lines, a.shift = base.lines, base.shift
-	} else {
-		a.buildIndexFrom(base, d.Edits)
 	}
 	return a, nil
 }
@@ -76,9 +77,9 @@ type merger struct {
 
 // renumbering is what stands for one assignment's tasks and since generations in another.
 type renumbering struct {
-	owner     []uint32   // position of each task, or gone; nil if all have the same one
-	since     [256]uint8 // of each number of a generation, or absent
-	sameSince bool       // all have the same one
+	owner     []uint32 // position of each task, or gone; nil if all have the same one
+	since     sinceNumbers
+	sameSince bool // all have the same one
 }
 
 const (
@@ -89,7 +90,7 @@ const (
 // renumber finds what of a is in other tables and under another horizon; it is quick if the tables
 // of tasks are one.
 func (a *Assignment) renumber(tasks []Task, horizon Generation, sinceTable []Generation) (in renumbering) {
-	if len(tasks) != len(a.tasks) || len(tasks) > 0 && &tasks[0] != &a.tasks[0] {
+	if !sameTable(tasks, a.tasks) {
 		owner, same, j := make([]uint32, len(a.tasks)), true, 0
 		for i := range a.tasks { // both are in order of Index
 			for j < len(tasks) && tasks[j].Index < a.tasks[i].Index {
@@ -105,42 +106,82 @@ func (a *Assignment) renumber(tasks []Task, horizon Generation, sinceTable []Gen
 			in.owner = owner
 		}
 	}
+	in.since = numbersIn(a.h.Horizon, a.c.SinceTable, horizon, sinceTable)
 	in.sameSince = true
 	for i := range len(a.c.SinceTable) + 1 {
-		g := a.h.Horizon
-		if i > 0 {
-			g = a.c.SinceTable[i-1]
-		}
-		if g > horizon { // otherwise 0: not told apart
-			in.since[i] = absent
-			if j := slices.Index(sinceTable, g); j >= 0 {
-				in.since[i] = uint8(j + 1)
-			}
-		}
 		in.sameSince = in.sameSince && int(in.since[i]) == i
 	}
 	return in
 }
 
-func (m *merger) run() error {
-	a, d := m.base, m.d
-	if err := d.H.validate(); err != nil {
-		return err
+// sinceNumbers are what stands for each number of a generation, by one table and horizon, in another:
+// 0 if it is not told apart from the other's horizon, absent if nothing does.
+type sinceNumbers [256]uint8
+
+func numbersIn(horizon Generation, table []Generation, horizonIn Generation, tableIn []Generation) (in sinceNumbers) {
+	if horizon > horizonIn {
+		in[0] = absent
+		if j := slices.Index(tableIn, horizon); j >= 0 {
+			in[0] = uint8(j + 1)
+		}
 	}
-	if err := validateSince(&d.H, &d.Slices); err != nil {
-		return err
+	j := 0
+	for i, g := range table { // both are newest first
+		if g <= horizonIn {
+			break
+		}
+		for j < len(tableIn) && tableIn[j] > g {
+			j++
+		}
+		in[i+1] = absent
+		if j < len(tableIn) && tableIn[j] == g {
+			in[i+1] = uint8(j + 1)
+		}
+	}
+	return in
+}
+
+// apply validates the delta and makes the assignment.
+func (m *merger) apply(most func(slices int) int) (*Assignment, error) {
+	if err := m.d.H.validate(); err != nil {
+		return nil, err
+	}
+	if err := validateSince(&m.d.H, &m.d.Slices); err != nil {
+		return nil, err
 	}
 	if err := m.changeTasks(); err != nil {
-		return err
+		return nil, err
 	}
-	if err := d.check(a); err != nil {
-		return err
+	if err := m.d.check(m.base); err != nil {
+		return nil, err
 	}
+	if a, err := m.patched(most); a != nil || err != nil {
+		return a, err
+	}
+	m.base = m.base.inColumns()
+	return m.merge()
+}
+
+// merge makes the assignment in columns.
+func (m *merger) merge() (*Assignment, error) {
+	if err := m.mergeColumns(); err != nil {
+		return nil, err
+	}
+	a := newAssignment(m.d.H, m.tasks, m.names, m.out)
+	if m.sameStarts {
+		a.lines, a.shift = m.base.lines, m.base.shift
+	} else {
+		a.buildIndexFrom(m.base, m.d.Edits)
+	}
+	return a, nil
+}
+
+func (m *merger) mergeColumns() error {
+	a, d := m.base, m.d
 	m.in = a.renumber(m.tasks, d.H.Horizon, d.Slices.SinceTable)
 	if err := m.allocate(); err != nil {
 		return err
 	}
-	seen := make([]uint32, len(m.tasks))
 	i, created, inner := 0, 0, d.Slices.Starts
 	for _, e := range d.Edits {
 		if err := m.keep(i, i+int(e.Keep)); err != nil {
@@ -156,7 +197,7 @@ func (m *merger) run() error {
 		if err := m.out.validateStarts(first, m.made); err != nil {
 			return err
 		}
-		if err := m.out.validateOwners(&d.H, m.tasks, first, m.made, seen); err != nil {
+		if err := m.out.validateOwners(&d.H, m.tasks, first, m.made); err != nil {
 			return err
 		}
 	}
@@ -251,7 +292,7 @@ func (m *merger) keep(i, end int) error {
 	m.made += end - i
 	lo, hi := a.c.owners(i, end)
 	at := len(out.Owners)
-	out.Owners = append(out.Owners, a.c.Owners[lo:hi]...)
+	out.addOwners(&a.c, lo, hi)
 	if m.in.owner != nil {
 		for j, pos := range out.Owners[at:] {
 			if m.in.owner[pos] == gone {
@@ -260,15 +301,7 @@ func (m *merger) keep(i, end int) error {
 			out.Owners[at+j] = m.in.owner[pos]
 		}
 	}
-	if out.Since == nil {
-		return nil
-	}
-	if a.c.Since == nil {
-		out.Since = out.Since[:at+int(hi-lo)] // all 0
-	} else {
-		out.Since = append(out.Since, a.c.Since[lo:hi]...)
-	}
-	if m.in.sameSince {
+	if out.Since == nil || m.in.sameSince {
 		return nil
 	}
 	since := out.Since[at:]
@@ -291,14 +324,7 @@ func (m *merger) take(start SliceKey, inner []SliceKey, i int) {
 	}
 	m.made += end - i
 	lo, hi := c.owners(i, end)
-	out.Owners = append(out.Owners, c.Owners[lo:hi]...)
-	switch {
-	case out.Since == nil:
-	case c.Since == nil:
-		out.Since = out.Since[:len(out.Owners)] // all 0
-	default:
-		out.Since = append(out.Since, c.Since[lo:hi]...)
-	}
+	out.addOwners(c, lo, hi)
 }
 
 // owners is where the owners of slices are, by number from i to below end.
@@ -307,6 +333,25 @@ func (c *Columns) owners(i, end int) (lo, hi uint32) {
 		return uint32(i), uint32(end)
 	}
 	return c.Offsets[i], c.Offsets[end]
+}
+
+// addSlices adds slices of other columns, by number from i to below end, but for their starts.
+func (c *Columns) addSlices(from *Columns, i, end int) {
+	c.addOffsets(from, i, end)
+	lo, hi := from.owners(i, end)
+	c.addOwners(from, lo, hi)
+}
+
+// addOwners adds owners of other columns, by position from lo to below hi.
+func (c *Columns) addOwners(from *Columns, lo, hi uint32) {
+	c.Owners = append(c.Owners, from.Owners[lo:hi]...)
+	switch {
+	case c.Since == nil:
+	case from.Since == nil:
+		c.Since = append(c.Since, make([]uint8, hi-lo)...)
+	default:
+		c.Since = append(c.Since, from.Since[lo:hi]...)
+	}
 }
 
 // addOffsets adds those of slices of other columns, by number from i to below end, unless each

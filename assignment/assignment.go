@@ -59,11 +59,14 @@ type Assignment struct {
 	h     Header
 	tasks []Task
 	names map[string]int // positions in tasks
-	c     Columns
-	lines []line
-	shift uint8 // of a key, to find its line
-	sum   func() uint64
-	moves Moves // of a part
+	// patch is nil if the slices are in columns, which are empty otherwise: see inColumns.
+	patch  *patch
+	c      Columns
+	lines  []line
+	shift  uint8 // of a key, to find its line
+	sum    func() uint64
+	counts *counts
+	moves  Moves // of a part
 }
 
 // New builds an assignment and validates all of it. It takes ownership of the
@@ -98,7 +101,7 @@ func newAssignment(h Header, tasks []Task, names map[string]int, c Columns) *Ass
 	if !slices.ContainsFunc(c.Since, func(s uint8) bool { return s != 0 }) {
 		c.Since, c.SinceTable = nil, nil
 	}
-	a := &Assignment{h: h, tasks: tasks, names: names, c: c}
+	a := &Assignment{h: h, tasks: tasks, names: names, c: c, counts: new(counts)}
 	a.sum = sync.OnceValue(a.checksum)
 	return a
 }
@@ -159,13 +162,24 @@ func (a *Assignment) Position(name string) (pos int, ok bool) {
 func (a *Assignment) Part() string { return a.h.Part }
 
 // NumSlices is at least 1.
-func (a *Assignment) NumSlices() int { return len(a.c.Starts) }
+func (a *Assignment) NumSlices() int {
+	if a.patch != nil {
+		return a.patch.slices
+	}
+	return len(a.c.Starts)
+}
 
 // NumOwners is the number of replicas of all slices together.
-func (a *Assignment) NumOwners() int { return len(a.c.Owners) }
+func (a *Assignment) NumOwners() int {
+	if a.patch != nil {
+		return a.patch.owners
+	}
+	return len(a.c.Owners)
+}
 
 // Slice returns the i-th slice in key order, 0 to NumSlices()-1.
 func (a *Assignment) Slice(i int) Slice {
+	a = a.inColumns()
 	end := KeyspaceEnd
 	if i+1 < len(a.c.Starts) {
 		end = a.c.Starts[i+1]
@@ -175,6 +189,7 @@ func (a *Assignment) Slice(i int) Slice {
 
 // Replicas returns the owners of the i-th slice.
 func (a *Assignment) Replicas(i int) Replicas {
+	a = a.inColumns()
 	lo, hi := a.c.owners(i, i+1)
 	return Replicas{a, lo, hi}
 }
@@ -182,6 +197,7 @@ func (a *Assignment) Replicas(i int) Replicas {
 // All goes through the slices in key order.
 func (a *Assignment) All() iter.Seq2[Slice, Replicas] {
 	return func(yield func(Slice, Replicas) bool) {
+		a := a.inColumns()
 		for i := range a.c.Starts {
 			if !yield(a.Slice(i), a.Replicas(i)) {
 				return
@@ -192,7 +208,7 @@ func (a *Assignment) All() iter.Seq2[Slice, Replicas] {
 
 // Columns gives the slices in columns, for encoders and algorithms that go
 // through all of them. Read only.
-func (a *Assignment) Columns() Columns { return a.c }
+func (a *Assignment) Columns() Columns { return a.inColumns().c }
 
 // Replicas are the tasks of one slice, in the assignment's order. The zero
 // value has none.
@@ -218,7 +234,7 @@ func (r Replicas) Since(i int) Generation {
 		return r.a.h.Horizon
 	}
 	if s := r.a.c.Since[r.lo+uint32(i)]; s > 0 {
-		return r.a.c.SinceTable[s-1]
+		return max(r.a.c.SinceTable[s-1], r.a.h.Horizon) // what a patch keeps may be older
 	}
 	return r.a.h.Horizon
 }

@@ -1,6 +1,7 @@
 package assignment_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cespare/xxhash/v2"
 	_ "github.com/slicer-project/slicer/assignment/seedtest" // rapid's seed
 	"pgregory.net/rapid"
 
@@ -216,7 +218,7 @@ func TestZeroReplicas(t *testing.T) {
 // Equal content has one checksum however the columns put it, and any change of
 // the content another.
 func TestChecksum(t *testing.T) {
-	build := func(change func(p *parts)) uint64 {
+	build := func(change func(p *parts)) [2]uint64 {
 		t.Helper()
 		p := sound()
 		change(p)
@@ -224,7 +226,10 @@ func TestChecksum(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return a.Checksum()
+		if got, want := a.DeltaSum(), deltaSumOf(a); got != want {
+			t.Errorf("delta sum %016x, want %016x", got, want)
+		}
+		return [2]uint64{a.Checksum(), a.DeltaSum()}
 	}
 	one := func(p *parts) {
 		p.c = assignment.Columns{Starts: p.c.Starts, Owners: []uint32{0, 1, 2}}
@@ -265,12 +270,49 @@ func TestChecksum(t *testing.T) {
 		func(p *parts) { p.c.Since[0] = 1 },
 		func(p *parts) { p.c.SinceTable[1]-- },
 	} {
-		sum := build(change)
-		if other, ok := seen[sum]; ok {
-			t.Errorf("changes %d and %d have one checksum", other, i)
+		for _, sum := range build(change) {
+			if other, ok := seen[sum]; ok {
+				t.Errorf("changes %d and %d have one checksum", other, i)
+			}
+			seen[sum] = i
 		}
-		seen[sum] = i
 	}
+}
+
+// deltaSumOf is what the documents say that a delta sum is.
+func deltaSumOf(a *assignment.Assignment) (sum uint64) {
+	add := func(values ...any) {
+		var b []byte
+		for _, v := range values {
+			switch v := v.(type) {
+			case string:
+				b = append(binary.LittleEndian.AppendUint64(b, uint64(len(v))), v...)
+			case uint64:
+				b = binary.LittleEndian.AppendUint64(b, v)
+			}
+		}
+		sum += xxhash.Sum64(b)
+	}
+	h := a.Header()
+	header := []any{h.Job, h.StoreID, uint64(h.Generation), uint64(h.Previous), uint64(h.Horizon)}
+	if h.Part != "" {
+		header = append(header, h.Part)
+	}
+	add(append(header, uint64(a.NumSlices()))...)
+	for _, t := range a.Tasks() {
+		add(t.Name, t.Incarnation, t.Address, t.Zone, uint64(t.Index), math.Float64bits(t.Weight), uint64(t.State))
+	}
+	for s, r := range a.All() {
+		slice := []any{uint64(s.Start)}
+		for i := range r.Len() {
+			slice = append(slice, uint64(r.At(i).Index))
+			if g := r.Since(i); g > h.Horizon {
+				add(uint64(s.Start), uint64(r.At(i).Index), uint64(g))
+			}
+		}
+		add(slice...)
+	}
+	return sum
 }
 
 // Columns that say nothing are left out.

@@ -34,24 +34,42 @@ func benchAssignment(tb testing.TB, n, tasks int) *assignment.Assignment {
 }
 
 // BenchmarkLookup hashes a 16-byte key and looks it up. No key comes twice, so
-// that at 10^6 slices memory is as cold as it is for real traffic.
+// that at 10^6 slices memory is as cold as it is for real traffic. Patched is what has come of
+// twenty deltas of 100 slices, ten of them split.
 func BenchmarkLookup(b *testing.B) {
-	for _, n := range []int{10, 10_000, 1_000_000} {
-		b.Run(fmt.Sprintf("slices=%d", n), func(b *testing.B) {
-			a := benchAssignment(b, n, min(n, 1000))
-			key := []byte("user/00000000000")
-			b.ReportAllocs()
-			i, sum := uint64(0), 0
-			for b.Loop() {
-				binary.LittleEndian.PutUint64(key[8:], i)
-				r := a.Lookup(assignment.KeyOfBytes(key))
-				sum += r.Position(0)
-				i++
+	lookup := func(b *testing.B, a *assignment.Assignment) {
+		key := []byte("user/00000000000")
+		b.ReportAllocs()
+		i, sum := uint64(0), 0
+		for b.Loop() {
+			binary.LittleEndian.PutUint64(key[8:], i)
+			r := a.Lookup(assignment.KeyOfBytes(key))
+			sum += r.Position(0)
+			i++
+		}
+		if sum < 0 {
+			b.Fatal(sum)
+		}
+	}
+	for _, n := range []int{10, 10_000, 100_000, 1_000_000} {
+		a := benchAssignment(b, n, min(n, 1000))
+		b.Run(fmt.Sprintf("slices=%d", n), func(b *testing.B) { lookup(b, a) })
+		if n < assignment.PartFrom {
+			continue
+		}
+		patched := a
+		for i := range uint64(20) {
+			next := withChanges(b, a, 100, 10, i)
+			d, err := assignment.Diff(a, next)
+			if err != nil {
+				b.Fatal(err)
 			}
-			if sum < 0 {
-				b.Fatal(sum)
+			if patched, err = assignment.Apply(patched, d); err != nil {
+				b.Fatal(err)
 			}
-		})
+			a = next
+		}
+		b.Run(fmt.Sprintf("slices=%d/patched", n), func(b *testing.B) { lookup(b, patched) })
 	}
 }
 
@@ -66,7 +84,7 @@ func benchPair(b *testing.B) (base, next *assignment.Assignment) {
 	for range 1000 {
 		p.Owners[rng.IntN(len(p.Owners))] = uint32(rng.IntN(1000))
 	}
-	next, err := assignment.Successor(base, successorHeader(base), benchTasks(base), p)
+	next, err := assignment.Successor(base, successorHeader(base), tasksOf(base), p)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -80,17 +98,9 @@ func successorHeader(a *assignment.Assignment) assignment.Header {
 	return h
 }
 
-func benchTasks(a *assignment.Assignment) []assignment.Task {
-	var tasks []assignment.Task
-	for _, t := range a.Tasks() {
-		tasks = append(tasks, t)
-	}
-	return tasks
-}
-
 func BenchmarkNew(b *testing.B) {
 	_, next := benchPair(b)
-	h, tasks, c := next.Header(), benchTasks(next), next.Columns()
+	h, tasks, c := next.Header(), tasksOf(next), next.Columns()
 	for b.Loop() {
 		if _, err := assignment.New(h, tasks, c); err != nil {
 			b.Fatal(err)
@@ -100,7 +110,7 @@ func BenchmarkNew(b *testing.B) {
 
 func BenchmarkSuccessor(b *testing.B) {
 	base, next := benchPair(b)
-	h, tasks, c := successorHeader(base), benchTasks(base), next.Columns()
+	h, tasks, c := successorHeader(base), tasksOf(base), next.Columns()
 	for b.Loop() {
 		if _, err := assignment.Successor(base, h, tasks, assignment.Placement{Starts: c.Starts, Owners: c.Owners}); err != nil {
 			b.Fatal(err)
@@ -110,7 +120,8 @@ func BenchmarkSuccessor(b *testing.B) {
 
 // BenchmarkDelta is what a subscriber does with a delta of 100 slices of an assignment that the
 // balancer made, and a Distributor to make it: of slices that change owners alone, and of which one
-// in ten is split and another merged into the one before. Beside it is a copy of the columns.
+// in ten is split and another merged into the one before. Beside it is a copy of the columns. Row is
+// a delta of many, each on what came of the one before, as they come in the life of a job.
 func BenchmarkDelta(b *testing.B) {
 	for _, n := range []int{100_000, 1_000_000} {
 		b.Run(fmt.Sprintf("slices=%d", n), func(b *testing.B) {
@@ -126,7 +137,7 @@ func BenchmarkDelta(b *testing.B) {
 				name  string
 				oneIn int
 			}{{"moves", 0}, {"splits", 10}} {
-				name, next := change.name, withChanges(b, base, 100, change.oneIn)
+				name, next := change.name, withChanges(b, base, 100, change.oneIn, 2)
 				d, err := assignment.Diff(base, next)
 				if err != nil {
 					b.Fatal(err)
@@ -139,10 +150,38 @@ func BenchmarkDelta(b *testing.B) {
 						}
 					}
 				})
+				b.Run("ApplyAndSum/"+name, func(b *testing.B) {
+					b.ReportAllocs()
+					for b.Loop() {
+						if a, err := assignment.Apply(base, d); err != nil || a.DeltaSum() != next.DeltaSum() {
+							b.Fatal(err)
+						}
+					}
+				})
 				b.Run("ApplyAndChecksum/"+name, func(b *testing.B) {
 					b.ReportAllocs()
 					for b.Loop() {
 						if a, err := assignment.Apply(base, d); err != nil || a.Checksum() != next.Checksum() {
+							b.Fatal(err)
+						}
+					}
+				})
+				b.Run("Row/"+name, func(b *testing.B) {
+					row := make([]*assignment.Delta, 150)
+					at := base
+					for i := range row {
+						next := withChanges(b, at, 100, change.oneIn, uint64(i))
+						if row[i], err = assignment.Diff(at, next); err != nil {
+							b.Fatal(err)
+						}
+						at = next
+					}
+					b.ReportAllocs()
+					for i, a := 0, base; b.Loop(); i++ {
+						if i%len(row) == 0 {
+							a = base
+						}
+						if a, err = assignment.Apply(a, row[i%len(row)]); err != nil || a.DeltaSum() == 0 {
 							b.Fatal(err)
 						}
 					}
@@ -162,9 +201,9 @@ func BenchmarkDelta(b *testing.B) {
 
 // withChanges is the successor in which so many slices have another owner, of which one in so many
 // is also split, and as many are merged into the one before.
-func withChanges(b *testing.B, base *assignment.Assignment, n, oneIn int) *assignment.Assignment {
+func withChanges(b testing.TB, base *assignment.Assignment, n, oneIn int, seed uint64) *assignment.Assignment {
 	b.Helper()
-	rng := rand.New(rand.NewPCG(2, 2))
+	rng := rand.New(rand.NewPCG(seed, 2))
 	changed := map[int]int{}
 	for i := range n {
 		changed[1+rng.IntN(base.NumSlices()-1)] = i
@@ -191,7 +230,7 @@ func withChanges(b *testing.B, base *assignment.Assignment, n, oneIn int) *assig
 			p.Add(mid, owners...)
 		}
 	}
-	next, err := assignment.Successor(base, successorHeader(base), benchTasks(base), p)
+	next, err := assignment.Successor(base, successorHeader(base), tasksOf(base), p)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -214,7 +253,7 @@ func BenchmarkPart(b *testing.B) {
 // BenchmarkNew off.
 func BenchmarkNewAndChecksum(b *testing.B) {
 	_, next := benchPair(b)
-	h, tasks, c := next.Header(), benchTasks(next), next.Columns()
+	h, tasks, c := next.Header(), tasksOf(next), next.Columns()
 	for b.Loop() {
 		a, err := assignment.New(h, tasks, c)
 		if err != nil || a.Checksum() != next.Checksum() {

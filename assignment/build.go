@@ -48,6 +48,7 @@ func (p *Placement) Range(i int) []uint32 {
 func Successor(prev *Assignment, h Header, tasks []Task, p Placement) (*Assignment, error) {
 	h.Previous, h.Horizon, h.Part = 0, 0, ""
 	if prev != nil {
+		prev = prev.inColumns()
 		h.Previous, h.Horizon = prev.h.Generation, prev.h.Horizon
 		if !h.Comparable(&prev.h) {
 			return nil, fmt.Errorf("assignment of %v cannot follow one of %v", &h, &prev.h)

@@ -14,7 +14,20 @@ func (a *Assignment) Checksum() uint64 { return a.sum() }
 func (a *Assignment) checksum() uint64 {
 	s := summer{buf: make([]byte, 0, 1<<11)}
 	s.d.Reset()
-	s.room(words(7) + len(a.h.Job) + len(a.h.Part))
+	s.header(a)
+	s.u64(uint64(len(a.tasks)))
+	for i := range a.tasks {
+		s.task(&a.tasks[i])
+	}
+	s.room(words(1))
+	s.u64(uint64(len(a.c.Starts)))
+	s.slices(a)
+	return s.sum()
+}
+
+// header leaves room for a word.
+func (s *summer) header(a *Assignment) {
+	s.room(words(8) + len(a.h.Job) + len(a.h.Part))
 	s.str(a.h.Job)
 	s.u64(a.h.StoreID)
 	s.u64(uint64(a.h.Generation))
@@ -23,23 +36,17 @@ func (a *Assignment) checksum() uint64 {
 	if a.h.Part != "" {
 		s.str(a.h.Part)
 	}
-	s.u64(uint64(len(a.tasks)))
-	for i := range a.tasks {
-		t := &a.tasks[i]
-		s.room(words(7) + len(t.Name) + len(t.Address) + len(t.Zone))
-		s.str(t.Name)
-		s.u64(t.Incarnation)
-		s.str(t.Address)
-		s.str(t.Zone)
-		s.u64(uint64(t.Index))
-		s.u64(math.Float64bits(t.Weight))
-		s.u64(uint64(t.State))
-	}
-	s.room(words(1))
-	s.u64(uint64(len(a.c.Starts)))
-	s.slices(a)
-	s.d.Write(s.buf)
-	return s.d.Sum64()
+}
+
+func (s *summer) task(t *Task) {
+	s.room(words(7) + len(t.Name) + len(t.Address) + len(t.Zone))
+	s.str(t.Name)
+	s.u64(t.Incarnation)
+	s.str(t.Address)
+	s.str(t.Zone)
+	s.u64(uint64(t.Index))
+	s.u64(math.Float64bits(t.Weight))
+	s.u64(uint64(t.State))
 }
 
 // slices gives the hash all slices: most of what there is.
@@ -76,6 +83,12 @@ func words(n int) int { return 8 * n }
 type summer struct {
 	d   xxhash.Digest
 	buf []byte
+}
+
+// sum is the hash of all that was gathered.
+func (s *summer) sum() uint64 {
+	s.d.Write(s.buf)
+	return s.d.Sum64()
 }
 
 // room gives the hash what was gathered unless there is room for n bytes more.

@@ -36,11 +36,13 @@ type Edit struct {
 
 // Diff returns what turns base into next; both must be of one job and store, and both whole or
 // parts for one task.
-// Its size follows the number of slices that differ.
+// Its size follows the number of slices that differ. If the DeltaSum of base is known, that of next is
+// afterwards.
 func Diff(base, next *Assignment) (*Delta, error) {
 	if !base.h.Comparable(&next.h) {
 		return nil, fmt.Errorf("%w: %v against %v", ErrBase, &base.h, &next.h)
 	}
+	base, next = base.inColumns(), next.inColumns()
 	d := &Delta{H: next.h, Base: base.h.Generation}
 	d.diffTasks(base, next)
 	d.Slices.SinceTable = next.c.SinceTable
@@ -59,6 +61,7 @@ func Diff(base, next *Assignment) (*Delta, error) {
 		kept = 0
 	}
 	d.Slices.tidy()
+	d.follow(base, next, &c.in.since)
 	return d, nil
 }
 

@@ -61,13 +61,44 @@ func small(t *rapid.T, generation assignment.Generation) *assignment.Assignment 
 func checkDelta(t rapid.TB, base, next *assignment.Assignment) *assignment.Delta {
 	t.Helper()
 	before := structureOf(base)
+	base.DeltaSum() // so that Diff works out next's from it
 	d, err := assignment.Diff(base, next)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := assignment.Apply(base, d)
+	for _, apply := range []func(*assignment.Assignment, *assignment.Delta) (*assignment.Assignment, error){assignment.Apply, assignment.ApplyPatched} {
+		got, err := apply(base, d)
+		if err != nil {
+			t.Fatalf("apply: %v", err)
+		}
+		checkSame(t, got, next)
+	}
+	if diff := cmp.Diff(before, structureOf(base)); diff != "" {
+		t.Fatalf("the base was changed: %s", diff)
+	}
+	return d
+}
+
+// checkSame compares what came of deltas with what was made at once.
+func checkSame(t rapid.TB, got, next *assignment.Assignment) {
+	t.Helper()
+	if got.NumSlices() != next.NumSlices() || got.NumOwners() != next.NumOwners() {
+		t.Fatalf("%d slices with %d owners, want %d with %d", got.NumSlices(), got.NumOwners(), next.NumSlices(), next.NumOwners())
+	}
+	anew, err := assignment.New(next.Header(), tasksOf(next), next.Columns())
 	if err != nil {
-		t.Fatalf("apply: %v", err)
+		t.Fatal(err)
+	}
+	if sum := anew.DeltaSum(); got.DeltaSum() != sum || next.DeltaSum() != sum {
+		t.Fatalf("delta sums %x and %x, want %x", got.DeltaSum(), next.DeltaSum(), sum)
+	}
+	for i := range next.NumSlices() {
+		s := next.Slice(i)
+		for _, k := range []assignment.SliceKey{s.Start, s.Start + (s.End-s.Start)/2, s.End - 1} {
+			if r, want := ownersIn(got.Lookup(k)), ownersIn(next.Replicas(i)); !slices.Equal(r, want) {
+				t.Fatalf("key %s is of %v, want %v", k, r, want)
+			}
+		}
 	}
 	if diff := cmp.Diff(structureOf(next), structureOf(got)); diff != "" {
 		t.Fatalf("not what was diffed: %s", diff)
@@ -75,18 +106,34 @@ func checkDelta(t rapid.TB, base, next *assignment.Assignment) *assignment.Delta
 	if got.Checksum() != next.Checksum() {
 		t.Fatal("checksums differ")
 	}
-	if diff := cmp.Diff(before, structureOf(base)); diff != "" {
-		t.Fatalf("the base was changed: %s", diff)
-	}
 	for i := range next.NumSlices() {
 		s := next.Slice(i)
 		for _, k := range []assignment.SliceKey{s.Start, s.Start + (s.End-s.Start)/2, s.End - 1} {
-			if at, r := got.Find(k), got.Lookup(k); at != i || r != got.Replicas(i) {
-				t.Fatalf("key %s is found in slice %d of %d replicas, want %d of %d", k, at, r.Len(), i, next.Replicas(i).Len())
+			if at := got.Find(k); at != i {
+				t.Fatalf("key %s is found in slice %d, want %d", k, at, i)
 			}
 		}
 	}
-	return d
+}
+
+func tasksOf(a *assignment.Assignment) (out []assignment.Task) {
+	for _, t := range a.Tasks() {
+		out = append(out, t)
+	}
+	return out
+}
+
+// ownersIn are replicas with since when they own.
+func ownersIn(r assignment.Replicas) (out []owning) {
+	for i := range r.Len() {
+		out = append(out, owning{r.At(i), r.Since(i)})
+	}
+	return out
+}
+
+type owning struct {
+	task  assignment.Task
+	since assignment.Generation
 }
 
 func TestDiffApplyOnArbitraryPairs(t *testing.T) {
@@ -172,6 +219,73 @@ func TestDiffApplyThroughALife(t *testing.T) {
 	}
 }
 
+// Patches of patches: each step of a job's life as a delta on what came of those before, in which
+// nothing has needed columns, or something has now and then.
+func TestPatches(t *testing.T) {
+	for seed := range uint64(3) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		l := newLife(rng, 40, 2000)
+		l.oneIn, l.stays = 600, true // else too much changes, and tasks change places
+		all, patched := []*assignment.Assignment{l.step(t)}, 0
+		held := []*assignment.Assignment{all[0], all[0], all[0]} // by what applies the deltas
+		for range 150 {
+			next := l.step(t)
+			d, err := assignment.Diff(all[len(all)-1], next)
+			if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			for i, apply := range []func(*assignment.Assignment, *assignment.Delta) (*assignment.Assignment, error){assignment.ApplyHalfPatched, assignment.ApplyPatched, assignment.ApplyPatched} {
+				if held[i], err = apply(held[i], d); err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+			}
+			if i := rng.IntN(2 * next.NumSlices()); i < next.NumSlices() {
+				checkSame(t, held[2], next) // makes columns
+			}
+			all = append(all, next)
+			for range 50 {
+				k := next.Slice(rng.IntN(next.NumSlices())).Start
+				for i, a := range held {
+					if got, want := ownersIn(a.Lookup(k)), ownersIn(next.Lookup(k)); !slices.Equal(got, want) {
+						t.Fatalf("seed %d, %d: key %s is of %v, want %v", seed, i, k, got, want)
+					}
+				}
+			}
+			if held[1].DeltaSum() != next.DeltaSum() {
+				t.Fatalf("seed %d: sum %x, want %x", seed, held[1].DeltaSum(), next.DeltaSum())
+			}
+			if held[0].Patched() {
+				patched++
+			}
+		}
+		if !held[1].Patched() || patched < 50 {
+			t.Errorf("seed %d: %d patches", seed, patched)
+		}
+		for _, a := range held {
+			checkSame(t, a, all[len(all)-1])
+		}
+	}
+}
+
+func TestPatchesOfArbitraryPairs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		base := small(t, 8)
+		held := base
+		for g := assignment.Generation(9); g < 13; g++ {
+			next := small(t, g)
+			d, err := assignment.Diff(base, next)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if held, err = assignment.ApplyPatched(held, d); err != nil {
+				t.Fatal(err)
+			}
+			base = next
+		}
+		checkSame(t, held, base)
+	})
+}
+
 // Slices of all shapes of which some go, come, and change owners: what is looked up in the result
 // is found as in one that was built anew.
 func TestApplyIndexes(t *testing.T) {
@@ -240,11 +354,13 @@ type life struct {
 	tasks []assignment.Task
 	index uint32
 	owner map[assignment.SliceKey][]string // by start
+	oneIn int                              // of slices is changed in a way
+	stays bool                             // of tasks: none leaves
 	now   *assignment.Assignment
 }
 
 func newLife(rng *rand.Rand, tasks, slicesN int) *life {
-	l := &life{rng: rng, owner: map[assignment.SliceKey][]string{}}
+	l := &life{rng: rng, oneIn: 60, owner: map[assignment.SliceKey][]string{}}
 	for range tasks {
 		l.join()
 	}
@@ -272,7 +388,7 @@ func (l *life) step(tb testing.TB) *assignment.Assignment {
 	}
 	slices.Sort(starts)
 	for i, s := range starts {
-		switch l.rng.IntN(60) {
+		switch l.rng.IntN(l.oneIn) {
 		case 0: // move
 			l.owner[s] = []string{l.anyone()}
 		case 1: // split
@@ -293,6 +409,12 @@ func (l *life) step(tb testing.TB) *assignment.Assignment {
 	case 0: // restart
 		l.tasks[l.rng.IntN(len(l.tasks))].Incarnation++
 	case 1: // leave, join
+		if l.stays {
+			if l.rng.IntN(10) == 0 {
+				l.join()
+			}
+			break
+		}
 		gone := l.rng.IntN(len(l.tasks))
 		name := l.tasks[gone].Name
 		l.tasks = slices.Delete(l.tasks, gone, gone+1)
@@ -397,6 +519,8 @@ func TestApplyRefuses(t *testing.T) {
 		}
 		_, err := assignment.Apply(a, &tc.d)
 		checkFieldError(t, tc.name, err, tc.want)
+		_, err = assignment.ApplyPatched(a, &tc.d)
+		checkFieldError(t, tc.name+", patched", err, tc.want)
 	}
 }
 
@@ -407,7 +531,7 @@ func TestApplyRefusesTooManySlices(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.Generation = 2
-	_, err = assignment.Apply(a, &assignment.Delta{
+	_, err = assignment.Apply(a, &assignment.Delta{ // of a job of which all deltas are patches
 		H: h, Base: 1, Edits: []assignment.Edit{{Old: 1, New: 2}},
 		Slices: assignment.Columns{Starts: []assignment.SliceKey{1}, Owners: []uint32{0, 0}},
 	})
@@ -417,9 +541,16 @@ func TestApplyRefusesTooManySlices(t *testing.T) {
 // Whatever is done to a delta, what comes of it is a valid assignment or an error.
 func TestHostileDeltas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		base, next := small(t, 9), small(t, 10)
-		d, err := assignment.Diff(base, next)
+		first, base, next := small(t, 8), small(t, 9), small(t, 10)
+		d, err := assignment.Diff(first, base)
 		if err != nil {
+			t.Fatal(err)
+		}
+		patched, err := assignment.ApplyPatched(first, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d, err = assignment.Diff(base, next); err != nil {
 			t.Fatal(err)
 		}
 		wild := rapid.OneOf(rapid.Uint32Range(0, 8), rapid.Uint32(), rapid.Just[uint32](math.MaxUint32))
@@ -463,10 +594,20 @@ func TestHostileDeltas(t *testing.T) {
 			}
 		}
 		before := structureOf(base)
-		if a, err := assignment.Apply(base, d); err == nil {
+		a, err := assignment.Apply(base, d)
+		if err == nil {
 			checkValid(t, a)
 			if a.Header() != d.H {
 				t.Fatalf("header %+v, the delta's is %+v", a.Header(), d.H)
+			}
+		}
+		for _, on := range []*assignment.Assignment{base, patched} {
+			b, errPatched := assignment.ApplyPatched(on, d)
+			if (err == nil) != (errPatched == nil) {
+				t.Fatalf("error %v, and where it is to be a patch %v", err, errPatched)
+			}
+			if err == nil {
+				checkSame(t, b, a)
 			}
 		}
 		if diff := cmp.Diff(before, structureOf(base)); diff != "" {

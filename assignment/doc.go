@@ -14,7 +14,9 @@
 // Assignments of one job follow one another by Generation: Successor builds the
 // next from a placement of slices on tasks, Diff says what has changed between
 // two, and Apply carries that out, so that a change of one percent of the slices
-// costs about one percent of the bytes.
+// costs about one percent of the bytes. Of many slices Apply copies none that
+// stays: what it makes refers to what it was made of, until either something
+// needs slices by number or too much has changed, and slices are in columns again.
 //
 // # The hash
 //

@@ -189,13 +189,17 @@ func (a *Assignment) search(k SliceKey) int {
 // Find returns the number of the slice that holds the key. Keys at or past
 // KeyspaceEnd count as the last key.
 func (a *Assignment) Find(k SliceKey) int {
-	i, _, _ := a.locate(k)
+	i, _, _ := a.inColumns().locate(k)
 	return i
 }
 
 // Lookup returns the tasks that own the key. It takes some nanoseconds and one miss in the caches
 // at any number of slices, no lock and no allocation.
 func (a *Assignment) Lookup(k SliceKey) Replicas {
+	if a.patch != nil {
+		a, lo, hi := a.patch.lookup(k)
+		return Replicas{a, lo, hi}
+	}
 	_, lo, hi := a.locate(k)
 	return Replicas{a, lo, hi}
 }

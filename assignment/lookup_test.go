@@ -100,11 +100,25 @@ func TestLookupAgainstBinarySearch(t *testing.T) {
 func TestLookupAllocatesNothing(t *testing.T) {
 	a := benchAssignment(t, 10_000, 100)
 	key := "user/00000004711"
+	next := withChanges(t, a, 5000, 10, 1) // of every other slice
+	d, err := assignment.Diff(a, next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	patched, err := assignment.ApplyPatched(a, d)
+	if err != nil {
+		t.Fatal(err)
+	}
 	sum := 0
-	if n := testing.AllocsPerRun(1000, func() {
-		r := a.Lookup(assignment.KeyOf(key))
-		sum += r.Position(0) + int(r.Since(0)) + len(r.At(0).Name)
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
+	for _, a := range []*assignment.Assignment{a, patched} {
+		if n := testing.AllocsPerRun(1000, func() {
+			r := a.Lookup(assignment.KeyOf(key))
+			sum += r.Position(0) + int(r.Since(0)) + len(r.At(0).Name)
+		}); n != 0 {
+			t.Errorf("%v allocations", n)
+		}
+	}
+	if !patched.Patched() {
+		t.Error("a lookup needed columns")
 	}
 }

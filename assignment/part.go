@@ -59,7 +59,7 @@ type Cut struct {
 }
 
 // NewCut is of a whole assignment.
-func NewCut(a *Assignment) *Cut { return &Cut{a: a} }
+func NewCut(a *Assignment) *Cut { return &Cut{a: a.inColumns()} }
 
 // sort sorts the slices by task.
 func (c *Cut) sort() {

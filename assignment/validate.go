@@ -1,6 +1,9 @@
 package assignment
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // validate returns the positions of the tasks by name.
 func validate(h *Header, tasks []Task, c *Columns) (names map[string]int, err error) {
@@ -22,7 +25,7 @@ func validate(h *Header, tasks []Task, c *Columns) (names map[string]int, err er
 	if err := c.validateOffsets(); err != nil {
 		return nil, err
 	}
-	return names, c.validateOwners(h, tasks, 0, len(c.Starts), make([]uint32, len(tasks)))
+	return names, c.validateOwners(h, tasks, 0, len(c.Starts))
 }
 
 func validateSizes(slices, owners int) error {
@@ -124,9 +127,8 @@ func (c *Columns) validateOffsets() error {
 	return nil
 }
 
-// validateOwners looks at slices by number from first to below end. In seen, which begins as
-// zeros, is for each task the number of the slice in which it was seen last, and one.
-func (c *Columns) validateOwners(h *Header, tasks []Task, first, end int, seen []uint32) error {
+// validateOwners looks at slices by number from first to below end.
+func (c *Columns) validateOwners(h *Header, tasks []Task, first, end int) error {
 	least := uint32(1)
 	if h.Part != "" {
 		least = 0
@@ -140,11 +142,31 @@ func (c *Columns) validateOwners(h *Header, tasks []Task, first, end int, seen [
 			if int(o) >= len(tasks) {
 				return &FieldError{"owner", o, fmt.Sprintf("a position in the table of %d tasks", len(tasks))}
 			}
-			if seen[o] == uint32(i)+1 {
-				return &FieldError{"owner", tasks[o].Name, fmt.Sprintf("once in slice %s", c.Starts[i])}
-			}
-			seen[o] = uint32(i) + 1
+		}
+		if o, ok := repeated(c.Owners[lo:hi]); ok {
+			return &FieldError{"owner", tasks[o].Name, fmt.Sprintf("once in slice %s", c.Starts[i])}
 		}
 	}
 	return nil
+}
+
+// repeated returns one of a slice's owners that is there twice, false if all are distinct.
+func repeated(owners []uint32) (uint32, bool) {
+	if len(owners) > 16 { // as few are compared in no more time than it takes to sort them
+		var all [MaxReplicas]uint32
+		owners = all[:copy(all[:], owners)]
+		slices.Sort(owners)
+		for i, o := range owners[1:] {
+			if o == owners[i] {
+				return o, true
+			}
+		}
+		return 0, false
+	}
+	for i, o := range owners {
+		if slices.Contains(owners[:i], o) {
+			return o, true
+		}
+	}
+	return 0, false
 }
