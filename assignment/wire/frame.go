@@ -86,7 +86,11 @@ func DeltaFrame(base, a *assignment.Assignment) (*Frame, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newFrame(data, base.Generation(), a), nil
+	f := newFrame(data, base.Generation(), a)
+	if a.NumSlices() >= assignment.PartFrom {
+		f.Trailer.DeltaSum = new(a.DeltaSum())
+	}
+	return f, nil
 }
 
 func newFrame(data []byte, base assignment.Generation, a *assignment.Assignment) *Frame {
@@ -146,11 +150,16 @@ func (s *Assembler) Finish(t *slicerv1.Trailer, base *assignment.Assignment) (*a
 	if err != nil {
 		return nil, err
 	}
-	if !anyBase && (a.Generation() != assignment.Generation(t.GetGeneration()) || a.Checksum() != t.GetChecksum()) {
-		return nil, fmt.Errorf("%w: generation %d with checksum %016x, the trailer says generation %d with %016x",
-			ErrChecksum, a.Generation(), a.Checksum(), t.GetGeneration(), t.GetChecksum())
+	if anyBase {
+		return a, nil
 	}
-	return a, nil
+	if a.Generation() == assignment.Generation(t.GetGeneration()) {
+		if b := a.Verified(t.GetChecksum(), t.DeltaSum); b != nil {
+			return b, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: generation %d with checksum %016x (delta sum %016x), the trailer says generation %d with %016x (%016x)",
+		ErrChecksum, a.Generation(), a.Checksum(), a.DeltaSum(), t.GetGeneration(), t.GetChecksum(), t.GetDeltaSum())
 }
 
 func decodeFrame(t *slicerv1.Trailer, data []byte, base *assignment.Assignment) (*assignment.Assignment, error) {

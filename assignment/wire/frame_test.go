@@ -79,21 +79,70 @@ func TestFrames(t *testing.T) {
 
 // A delta that lost a bit applies, but not to the assignment that was promised.
 func TestDamagedDelta(t *testing.T) {
-	a := big(t, 1000, 10)
-	b := changed(t, a, 10)
+	for _, n := range []int{1000, assignment.PartFrom} {
+		a := big(t, n, 10)
+		b := changed(t, a, n/100)
+		f, err := wire.DeltaFrame(a, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var s wire.Assembler
+		for i := range f.Data {
+			for bit := range 8 {
+				bad := bytes.Clone(f.Data)
+				bad[i] ^= 1 << bit
+				got, err := send(t, &s, &wire.Frame{Data: bad, Trailer: f.Trailer}, a)
+				if err == nil && checksumAnew(t, got) != b.Checksum() {
+					t.Fatalf("%d slices, byte %d, bit %d: taken for the real one", n, i, bit)
+				}
+			}
+		}
+	}
+}
+
+// checksumAnew is computed, where a may have been told its own.
+func checksumAnew(tb testing.TB, a *assignment.Assignment) uint64 {
+	tb.Helper()
+	var tasks []assignment.Task
+	for _, t := range a.Tasks() {
+		tasks = append(tasks, t)
+	}
+	b, err := assignment.New(a.Header(), tasks, a.Columns())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b.Checksum()
+}
+
+// Of many slices a delta's sum is compared in place of the checksum, if there is one.
+func TestDeltaSum(t *testing.T) {
+	a := big(t, assignment.PartFrom, 100)
+	b := changed(t, a, 1000)
 	f, err := wire.DeltaFrame(a, b)
 	if err != nil {
 		t.Fatal(err)
 	}
+	if small, err := wire.DeltaFrame(big(t, 100, 10), changed(t, big(t, 100, 10), 3)); err != nil || small.Trailer.DeltaSum != nil {
+		t.Errorf("of few slices: %v, %v", small.Trailer, err)
+	}
 	var s wire.Assembler
-	for i := range f.Data {
-		for bit := range 8 {
-			bad := bytes.Clone(f.Data)
-			bad[i] ^= 1 << bit
-			got, err := send(t, &s, &wire.Frame{Data: bad, Trailer: f.Trailer}, a)
-			if err == nil && got.Checksum() != b.Checksum() {
-				t.Fatalf("byte %d, bit %d: taken for the real one", i, bit)
-			}
+	for _, tc := range []struct {
+		name    string
+		trailer func(t *slicerv1.Trailer)
+		want    error
+	}{
+		{"as it is", func(t *slicerv1.Trailer) {}, nil},
+		{"from a server that knows none", func(t *slicerv1.Trailer) { t.DeltaSum = nil }, nil},
+		{"from one that knows none, damaged", func(t *slicerv1.Trailer) { t.DeltaSum, t.Checksum = nil, t.Checksum+1 }, wire.ErrChecksum},
+		{"another sum", func(t *slicerv1.Trailer) { *t.DeltaSum++ }, wire.ErrChecksum},
+		{"no sum but 0", func(t *slicerv1.Trailer) { *t.DeltaSum = 0 }, wire.ErrChecksum},
+		{"another generation", func(t *slicerv1.Trailer) { t.Generation++ }, wire.ErrChecksum},
+	} {
+		trailer := proto.CloneOf(f.Trailer)
+		tc.trailer(trailer)
+		got, err := send(t, &s, &wire.Frame{Data: f.Data, Trailer: trailer}, a)
+		if !errors.Is(err, tc.want) || err == nil && (got.Checksum() != b.Checksum() || checksumAnew(t, got) != b.Checksum()) {
+			t.Errorf("%s: %v, %v, want %v", tc.name, got, err, tc.want)
 		}
 	}
 }

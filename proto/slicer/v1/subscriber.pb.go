@@ -1039,7 +1039,8 @@ type Trailer struct {
 	Generation int64                  `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
 	// 0 when the chunks were an Assignment; otherwise they were a Delta on this.
 	Base int64 `protobuf:"varint,2,opt,name=base,proto3" json:"base,omitempty"`
-	// Of the resulting assignment; on a mismatch the subscriber asks for the whole.
+	// Of the resulting assignment; on a mismatch the subscriber asks for the whole, as on one of
+	// delta_sum.
 	Checksum uint64 `protobuf:"fixed64,3,opt,name=checksum,proto3" json:"checksum,omitempty"`
 	// Bytes in all chunks.
 	Size uint64 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
@@ -1050,7 +1051,10 @@ type Trailer struct {
 	// The chunks are a Part, which has the Assignment or Delta; the checksum is of the resulting
 	// part, without from and to. Only to those that have said that they read such, and never
 	// compressed.
-	Part          bool `protobuf:"varint,6,opt,name=part,proto3" json:"part,omitempty"`
+	Part bool `protobuf:"varint,6,opt,name=part,proto3" json:"part,omitempty"`
+	// Another checksum of the resulting assignment, with a Delta on one of many slices: what reads
+	// it may compare it in place of the checksum, since it takes time by the delta alone.
+	DeltaSum      *uint64 `protobuf:"fixed64,7,opt,name=delta_sum,json=deltaSum,proto3,oneof" json:"delta_sum,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1125,6 +1129,13 @@ func (x *Trailer) GetPart() bool {
 		return x.Part
 	}
 	return false
+}
+
+func (x *Trailer) GetDeltaSum() uint64 {
+	if x != nil && x.DeltaSum != nil {
+		return *x.DeltaSum
+	}
+	return 0
 }
 
 // Status is what the control plane knows that a subscriber may need; each
@@ -1449,7 +1460,7 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\x06quotas\x18\x04 \x01(\v2\x11.slicer.v1.QuotasH\x00R\x06quotasB\t\n" +
 	"\amessage\"\x1b\n" +
 	"\x05Chunk\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"\xa0\x01\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\xd0\x01\n" +
 	"\aTrailer\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x03R\n" +
@@ -1459,7 +1470,10 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\x04size\x18\x04 \x01(\x04R\x04size\x12\x1d\n" +
 	"\n" +
 	"whole_size\x18\x05 \x01(\x04R\twholeSize\x12\x12\n" +
-	"\x04part\x18\x06 \x01(\bR\x04part\"\x9f\x04\n" +
+	"\x04part\x18\x06 \x01(\bR\x04part\x12 \n" +
+	"\tdelta_sum\x18\a \x01(\x06H\x00R\bdeltaSum\x88\x01\x01B\f\n" +
+	"\n" +
+	"_delta_sum\"\x9f\x04\n" +
 	"\x06Status\x121\n" +
 	"\x14converged_generation\x18\x01 \x01(\x03R\x13convergedGeneration\x12\x1e\n" +
 	"\n" +
@@ -1582,6 +1596,7 @@ func file_slicer_v1_subscriber_proto_init() {
 		(*WatchResponse_Status)(nil),
 		(*WatchResponse_Quotas)(nil),
 	}
+	file_slicer_v1_subscriber_proto_msgTypes[10].OneofWrappers = []any{}
 	file_slicer_v1_subscriber_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
