@@ -72,7 +72,7 @@ func same(t *testing.T, got, want *assignment.Assignment) {
 	switch {
 	case got == nil:
 		t.Errorf("nothing is held, want generation %s", short(int64(want.Generation())))
-	case got.Generation() != want.Generation() || got.Checksum() != want.Checksum():
+	case got.Generation() != want.Generation() || got.Checksum() != want.Checksum() || got.DeltaSum() != want.DeltaSum():
 		t.Errorf("generation %s is held, want %s", short(int64(got.Generation())), short(int64(want.Generation())))
 	}
 }
@@ -101,6 +101,40 @@ func TestWatchSendsWholeThenDeltas(t *testing.T) {
 		st := c.lastStatus()
 		if !st.GetTakesReports() || st.GetLoadMetric() != "requests" || st.GetReportIntervalMs() != 1000 || st.GetRepeatMs() != 5000 {
 			t.Errorf("status %v", st)
+		}
+	})
+}
+
+// Of a large job what deltas make is checked by their sum, by the Distributor and by its subscribers,
+// and one that comes back with it is sent deltas.
+func TestWatchOfALargeJob(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork()
+		f := n.assigner(t, "a1", assigner1)
+		a := firstOf(t, testJob, testStore, baseGen, assignment.PartFrom)
+		f.set(a)
+		w := newWorld(t, n, assigner1)
+		c := w.clerk("c1")
+		same(t, c.holds(), a)
+		for range 12 {
+			a = after(t, a, 100)
+			f.set(a)
+			same(t, c.holds(), a)
+		}
+		synctest.Wait()
+		for i, tr := range c.got {
+			if (tr.DeltaSum != nil) != (i > 0) || i > 0 && tr.Base == 0 {
+				t.Errorf("update %d: %v", i, tr)
+			}
+		}
+		held := c.holds()
+		c.close()
+		a = after(t, a, 100)
+		f.set(a)
+		back := subscribe(t, w.cc, holding(clerkHello("c1"), held), held)
+		same(t, back.holds(), a)
+		if k := back.kinds(); !slices.Equal(k, []string{fanout.KindDelta}) {
+			t.Errorf("sent %v to one that came back", k)
 		}
 	})
 }
