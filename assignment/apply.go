@@ -90,20 +90,17 @@ const (
 // renumber finds what of a is in other tables and under another horizon; it is quick if the tables
 // of tasks are one.
 func (a *Assignment) renumber(tasks []Task, horizon Generation, sinceTable []Generation) (in renumbering) {
-	if !sameTable(tasks, a.tasks) {
-		owner, same, j := make([]uint32, len(a.tasks)), true, 0
+	if !a.samePositions(tasks) {
+		j := 0
+		in.owner = make([]uint32, len(a.tasks))
 		for i := range a.tasks { // both are in order of Index
 			for j < len(tasks) && tasks[j].Index < a.tasks[i].Index {
 				j++
 			}
-			owner[i] = gone
+			in.owner[i] = gone
 			if j < len(tasks) && tasks[j].Index == a.tasks[i].Index {
-				owner[i] = uint32(j)
+				in.owner[i] = uint32(j)
 			}
-			same = same && owner[i] == uint32(i)
-		}
-		if !same {
-			in.owner = owner
 		}
 	}
 	in.since = numbersIn(a.h.Horizon, a.c.SinceTable, horizon, sinceTable)
