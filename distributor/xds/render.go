@@ -60,9 +60,9 @@ var typeURLs = [numKinds]string{
 
 // Types of what these hold.
 const (
-	managerName   = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
-	routerName    = "envoy.extensions.filters.http.router.v3.Router"
-	aggregateName = "envoy.extensions.clusters.aggregate.v3.ClusterConfig"
+	managerURL   = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+	routerURL    = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"
+	aggregateURL = "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig"
 )
 
 // String is the last part of the type's name.
@@ -86,7 +86,7 @@ func (r *resource) equal(s *resource) bool {
 }
 
 func newResource(job string, g assignment.Generation, k kind, m proto.Message) *resource {
-	return &resource{job: job, body: &anypb.Any{TypeUrl: typeURLs[k], Value: marshal(m)}, gen: g}
+	return &resource{job: job, body: anyOf(typeURLs[k], m), gen: g}
 }
 
 func newRoutes(job string, g assignment.Generation, c *xdsv3.RouteConfiguration) *resource {
@@ -197,17 +197,17 @@ func marshal(m proto.Message) []byte {
 }
 
 // anyOf is a message of a type that xDS calls so.
-func anyOf(name string, m proto.Message) *anypb.Any {
-	return &anypb.Any{TypeUrl: "type.googleapis.com/" + name, Value: marshal(m)}
+func anyOf(url string, m proto.Message) *anypb.Any {
+	return &anypb.Any{TypeUrl: url, Value: marshal(m)}
 }
 
 var overADS = &xdsv3.ConfigSource{ResourceApiVersion: xdsv3.ApiVersion_V3, Ads: &xdsv3.AggregatedConfigSource{}}
 
 // listenerOf is the same in every generation.
 func listenerOf(job string) *xdsv3.Listener {
-	return &xdsv3.Listener{Name: job, ApiListener: &xdsv3.ApiListener{ApiListener: anyOf(managerName, &xdsv3.HttpConnectionManager{
+	return &xdsv3.Listener{Name: job, ApiListener: &xdsv3.ApiListener{ApiListener: anyOf(managerURL, &xdsv3.HttpConnectionManager{
 		Rds:         &xdsv3.Rds{ConfigSource: overADS, RouteConfigName: job},
-		HttpFilters: []*xdsv3.HttpFilter{{Name: "router", TypedConfig: anyOf(routerName, &xdsv3.Router{})}},
+		HttpFilters: []*xdsv3.HttpFilter{{Name: "router", TypedConfig: anyOf(routerURL, &xdsv3.Router{})}},
 	})}}
 }
 
@@ -437,7 +437,7 @@ func ownCluster(job string, t assignment.Task, p policy) *xdsv3.Cluster {
 func inOrder(name string, p policy, others ...string) *xdsv3.Cluster {
 	return p.apply(&xdsv3.Cluster{
 		Name: name, ClusterType: &xdsv3.Cluster_CustomClusterType{
-			Name: "envoy.clusters.aggregate", TypedConfig: anyOf(aggregateName, &xdsv3.ClusterConfig{Clusters: others}),
+			Name: "envoy.clusters.aggregate", TypedConfig: anyOf(aggregateURL, &xdsv3.ClusterConfig{Clusters: others}),
 		},
 	})
 }

@@ -40,14 +40,13 @@ func TestTypes(t *testing.T) {
 			t.Errorf("%s is in no message that is sent or read", name)
 		}
 	}
-	for name, m := range map[string]proto.Message{managerName: &managerv3.HttpConnectionManager{}, routerName: &routerv3.Router{}, aggregateName: &aggregatev3.ClusterConfig{}} {
-		if want := string(m.ProtoReflect().Descriptor().FullName()); name != want {
-			t.Errorf("a message is called %s, want %s", name, want)
-		}
-	}
-	for i, m := range []proto.Message{&listenerv3.Listener{}, &routev3.RouteConfiguration{}, &clusterv3.Cluster{}, &endpointv3.ClusterLoadAssignment{}} {
-		if want := "type.googleapis.com/" + string(m.ProtoReflect().Descriptor().FullName()); typeURLs[i] != want {
-			t.Errorf("%s is called %s, want %s", kind(i), typeURLs[i], want)
+	for url, m := range map[string]proto.Message{
+		typeURLs[listeners]: &listenerv3.Listener{}, typeURLs[routes]: &routev3.RouteConfiguration{},
+		typeURLs[clusters]: &clusterv3.Cluster{}, typeURLs[endpoints]: &endpointv3.ClusterLoadAssignment{},
+		managerURL: &managerv3.HttpConnectionManager{}, routerURL: &routerv3.Router{}, aggregateURL: &aggregatev3.ClusterConfig{},
+	} {
+		if want := "type.googleapis.com/" + string(m.ProtoReflect().Descriptor().FullName()); url != want {
+			t.Errorf("a message is called %s, want %s", url, want)
 		}
 	}
 }
