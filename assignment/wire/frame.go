@@ -158,8 +158,12 @@ func (s *Assembler) Finish(t *slicerv1.Trailer, base *assignment.Assignment) (*a
 			return b, nil
 		}
 	}
-	return nil, fmt.Errorf("%w: generation %d with checksum %016x (delta sum %016x), the trailer says generation %d with %016x (%016x)",
-		ErrChecksum, a.Generation(), a.Checksum(), a.DeltaSum(), t.GetGeneration(), t.GetChecksum(), t.GetDeltaSum())
+	sums := ""
+	if t.DeltaSum != nil {
+		sums = fmt.Sprintf("; delta sum %016x, the trailer says %016x", a.DeltaSum(), t.GetDeltaSum())
+	}
+	return nil, fmt.Errorf("%w: generation %d with checksum %016x, the trailer says generation %d with %016x%s",
+		ErrChecksum, a.Generation(), a.Checksum(), t.GetGeneration(), t.GetChecksum(), sums)
 }
 
 func decodeFrame(t *slicerv1.Trailer, data []byte, base *assignment.Assignment) (*assignment.Assignment, error) {
