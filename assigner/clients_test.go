@@ -48,7 +48,7 @@ func TestClientIndexes(t *testing.T) {
 		d.clients(true, fresh("x"), fresh("y"))
 		e.clients(true)
 		d.indexed("before it has settled", map[string]uint32{})
-		time.Sleep(6 * time.Second)
+		time.Sleep(9 * time.Second)
 		d.indexed("then", map[string]uint32{"x": 0, "y": 1})
 		e.clients(false, fresh("z"))
 		e.indexed("at the other Distributor", map[string]uint32{"z": 2})
@@ -100,7 +100,7 @@ func TestManyClients(t *testing.T) {
 			all, want[id] = append(all, fresh(id)), uint32(i)
 		}
 		d.clients(true, all...)
-		time.Sleep(6 * time.Second)
+		time.Sleep(9 * time.Second)
 		d.indexed("all", want)
 		for _, k := range d.grants {
 			if k > 4096 {

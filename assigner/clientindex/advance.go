@@ -27,8 +27,11 @@ func (t *Table) Advance(now time.Duration) (wake time.Duration) {
 	return wake
 }
 
-// settledAt is when enough has been heard to begin.
+// settledAt is when enough has been heard to begin, Never while there is none to hear.
 func (t *Table) settledAt() time.Duration {
+	if len(t.distributors) == 0 {
+		return Never
+	}
 	for _, s := range t.distributors {
 		if !s.complete {
 			return t.began + t.cfg.SnapshotWait

@@ -10,11 +10,11 @@
 // filled by those that come; no client is moved to close them.
 //
 // Nothing is stored. An assigner that takes over learns the indexes from the clients,
-// which hold them, by way of their Distributors: for a while it gives out none, until it
-// has heard of all clients or has waited long enough. Where two clients hold one index,
-// the one that has been connected for longer keeps it; of two that are equal in this, the
-// one with the lower id. A client that has gone yields to one that lives, and one that
-// has not been told of it to one that has.
+// which hold them, by way of their Distributors, and so does one to which no Distributor was
+// attached: for a while it gives out none, until it has heard of all clients or has waited
+// long enough. Where two clients hold one index, the one that has been connected for longer
+// keeps it; of two that are equal in this, the one with the lower id. A client that has gone
+// yields to one that lives, and one that has not been told of it to one that has.
 //
 // All times are durations on one monotonic clock of the caller's. A [Table] is not
 // safe for concurrent use.

@@ -21,7 +21,9 @@ type world struct {
 	next    Session
 	dists   []*dist
 	clients []*person
-	begun   time.Duration // when the assigner was preferred
+	// begun is when the assigner was preferred, or a Distributor attached as none was.
+	begun    time.Duration
+	attached bool // one is
 }
 
 // dist is a Distributor, with a session if it is attached.
@@ -67,10 +69,14 @@ func (w *world) takeover() {
 
 func (w *world) sync() {
 	var on []Session
+	before := w.attached
 	for _, d := range w.dists {
 		if d.session != 0 {
 			on = append(on, d.session)
 		}
+	}
+	if w.attached = len(on) > 0; w.attached && !before {
+		w.begun = w.now
 	}
 	w.both(func(t *Table) { t.Sessions(w.now, on) })
 }

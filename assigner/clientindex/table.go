@@ -24,8 +24,10 @@ type Session uint64
 
 // Config has the times; zero values take defaults.
 type Config struct {
-	// Settle is how long a new Table listens before it gives out an index, so that
-	// clients that hold one can say so. Default 5 s.
+	// Settle is how long a Table listens before it gives out an index, so that clients that
+	// hold one can say so: from when it is to give them, or the first Distributor has
+	// attached, whatever is later. Default 8 s, more than the longest pause of a client
+	// that no Distributor serves, 5 s, and an attempt to connect, 2 s.
 	Settle time.Duration
 	// SnapshotWait is how long it waits for Distributors that are attached and
 	// have not named their clients. Default 30 s.
@@ -43,7 +45,7 @@ func (c Config) withDefaults() Config {
 			*d = usual
 		}
 	}
-	set(&c.Settle, 5*time.Second)
+	set(&c.Settle, 8*time.Second)
 	set(&c.SnapshotWait, 30*time.Second)
 	set(&c.FreeAfter, time.Minute)
 	if c.MaxClients <= 0 || c.MaxClients > MaxClients {
@@ -191,6 +193,9 @@ func (t *Table) Sessions(now time.Duration, attached []Session) {
 }
 
 func (t *Table) distributor(s Session) *distributor {
+	if len(t.distributors) == 0 { // clients that hold an index may not have been heard for long
+		t.began, t.giving = t.now, false
+	}
 	if t.distributors[s] == nil {
 		t.distributors[s] = &distributor{clients: make(map[string]struct{}), queued: make(map[string]struct{})}
 	}

@@ -15,7 +15,7 @@ func settledTable(cfg Config) *Table {
 	t.Prefer(0, true)
 	t.Sessions(0, []Session{s1})
 	t.Report(0, s1, true, nil)
-	t.Advance(5 * time.Second)
+	t.Advance(8 * time.Second)
 	return t
 }
 
@@ -78,19 +78,45 @@ func TestTakeover(t *testing.T) {
 	expect(t, grants(x, s1), "[]")
 	// The other has an older holder of 7, and a younger one of 0.
 	x.Report(5*time.Second, s2, true, []Client{{ID: "d", Index: 7, Age: 2 * time.Hour}, {ID: "e", Index: 0, Age: time.Second}})
-	if wake := x.Advance(5 * time.Second); wake != 6*time.Second {
+	if wake := x.Advance(5 * time.Second); wake != 9*time.Second {
 		t.Errorf("when all have spoken it waits until %s", wake)
 	}
-	x.Advance(6 * time.Second)
+	x.Advance(9 * time.Second)
 	expect(t, grants(x, s1), "[{a 1} {b 2} {c 3}]")
 	expect(t, grants(x, s2), "[]")
 	if n := x.Stats().Collisions; n != 1 {
 		t.Errorf("%d collisions", n)
 	}
 	// A client that comes later with an index that is taken, and is older, gets it.
-	x.Report(7*time.Second, s2, false, []Client{{ID: "f", Index: 2, Age: time.Hour}})
+	x.Report(10*time.Second, s2, false, []Client{{ID: "f", Index: 2, Age: time.Hour}})
 	expect(t, grants(x, s1), "[{b 4}]")
 	expect(t, grants(x, s2), "[]")
+}
+
+// Clients that no Distributor has served for long come back within some seconds: until then
+// no other gets what they hold, whether the assigner is new or has forgotten them.
+func TestFirstDistributor(t *testing.T) {
+	for name, x := range map[string]*Table{"new": New(Config{}), "old": settledTable(Config{})} {
+		t.Run(name, func(t *testing.T) {
+			x.Prefer(0, true)
+			x.Report(10*time.Second, s1, true, []Client{{ID: "a", Index: 0, Age: time.Hour}})
+			x.Sessions(11*time.Second, nil)
+			for now := 12 * time.Second; now < 2*time.Minute; now += time.Second {
+				x.Advance(now)
+			}
+			if wake := x.Advance(2 * time.Minute); wake != Never {
+				t.Errorf("with no Distributor it is to be called at %s", wake)
+			}
+			now := 3 * time.Minute
+			x.Sessions(now, []Session{s2})
+			x.Report(now, s2, true, []Client{{ID: "b", Index: -1, Age: time.Hour}})
+			x.Advance(now + 7*time.Second)
+			expect(t, grants(x, s2), "[]")
+			x.Report(now+7*time.Second, s2, false, []Client{{ID: "a", Index: 0}})
+			x.Advance(now + 8*time.Second)
+			expect(t, grants(x, s2), "[{b 1}]")
+		})
+	}
 }
 
 func TestSilentDistributorIsNotWaitedForLong(t *testing.T) {
@@ -139,7 +165,7 @@ func TestPreferenceFlaps(t *testing.T) {
 	x.Advance(now)
 	expect(t, grants(x, s1), "[]")
 	x.Prefer(now+time.Second, true)
-	x.Advance(now + 6*time.Second)
+	x.Advance(now + 9*time.Second)
 	expect(t, grants(x, s1), "[{c 2}]")
 	// It has: what another assigner has said is what counts.
 	x.Prefer(now+10*time.Second, false)
