@@ -120,8 +120,63 @@ func TestThreeLayers(t *testing.T) {
 	}
 }
 
-// serve starts a task and waits until it owns all keys.
-func serve(t *testing.T, plane *bed.Plane, job, task string, l *layer) {
+// BenchmarkThreeLayers asks the first of three layers, each of which has a task of our own with
+// admission, for three times what the last one can do, and says how often the last one is sent a
+// request for each that came from outside, of which 1.2 is the most, and what it serves in time of
+// what it can, of which .85 is the least. Beside it, layers without admission. The last one is a server
+// on a core of its own, the others share the load's process.
+//
+//	go test ./test/bench/overload -run '^$' -bench ThreeLayers -benchtime 1x -phase 30s -rounds 3
+func BenchmarkThreeLayers(b *testing.B) {
+	onecore.Apart(b)
+	plane := bed.Start(b, bed.Config{})
+	const takes = 2 * time.Millisecond
+	kinds := []struct {
+		name      string
+		admission assignment.Admission
+		bars      []bar
+	}{
+		{"ours", assignment.AdmissionOn, []bar{{"attempts", 0, 1.2}, {"served/can", .85, 0}}},
+		{"without", assignment.AdmissionReport, nil},
+	}
+	all := make([]measured, len(kinds))
+	for round := range *rounds {
+		for i, k := range kinds {
+			b.Run("layers="+k.name, func(b *testing.B) {
+				job := func(layer string) assignment.JobConfig {
+					return assignment.JobConfig{Name: fmt.Sprint(k.name, "-", layer, "-", round), Overload: assignment.OverloadConfig{Admission: k.admission}}
+				}
+				last := startFleet(b, 1, spec{Burns: takes}, plane, job("last"))
+				sent := new(wire)
+				stub := dial(b, plane, last.job, grpc.WithStatsHandler(sent))
+				can := last.can(b, load{stubs: []hello.GreeterClient{stub}, key: anyKey, mixed: true}, &all[i], takes)
+				for _, name := range []string{"middle", "first"} {
+					cfg := job(name)
+					if err := plane.PutJob(b.Context(), cfg.WithDefaults()); err != nil {
+						b.Fatal(err)
+					}
+					serve(b, plane, cfg.Name, "task", &layer{next: stub, blind: 1})
+					awaitReplicas(b, plane, cfg.Name, 1, 1)
+					stub = dial(b, plane, cfg.Name)
+				}
+				l := load{stubs: []hello.GreeterClient{stub}, key: anyKey, mixed: true}
+				used, before := last.using(b, &all[i]), sent.attempts.Load()
+				s := l.offer(uint64(round), 3*can, *phase).sum(0)
+				used()
+				all[i].add(b, "attempts", float64(sent.attempts.Load()-before)/float64(s.offered))
+				all[i].add(b, "served/can", float64(s.served)/(can*phase.Seconds()))
+				all[i].addLate(b, s)
+				last.stop()
+			})
+		}
+	}
+	for i, k := range kinds {
+		all[i].judge(b, "layers="+k.name, k.bars...)
+	}
+}
+
+// serve starts a task of a layer.
+func serve(t testing.TB, plane *bed.Plane, job, task string, l *layer) {
 	t.Helper()
 	lis := bed.Listen(t)
 	s, err := slicelet.New(slicelet.Config{Job: job, Task: task, Address: lis.Addr().String(), Distributors: plane.Addrs()})
@@ -138,10 +193,10 @@ func client(t testing.TB, plane *bed.Plane, job string) hello.GreeterClient {
 	return dial(t, plane, job)
 }
 
-func dial(t testing.TB, plane *bed.Plane, job string) hello.GreeterClient {
+func dial(t testing.TB, plane *bed.Plane, job string, more ...grpc.DialOption) hello.GreeterClient {
 	t.Helper()
 	opts := clerkgrpc.DialOptions(clerkgrpc.Config{Clerk: clerk.Config{Distributors: plane.Addrs()}, Keyless: clerkgrpc.AnyTask})
-	conn, err := grpc.NewClient("slicer:///"+job, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	conn, err := grpc.NewClient("slicer:///"+job, append(append(opts, more...), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		t.Fatal(err)
 	}
