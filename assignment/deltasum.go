@@ -2,6 +2,7 @@ package assignment
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"slices"
 	"sync/atomic"
 
@@ -32,7 +33,7 @@ type sinceSum struct {
 // for each owner that owns since a generation above the horizon (the slice's start, the owner's Index,
 // the generation), where numbers are 8 bytes, little-endian.
 func (a *Assignment) DeltaSum() uint64 {
-	s := summer{buf: make([]byte, 0, 1<<9)}
+	s := summer{buf: make([]byte, 0, words(9)+len(a.h.Job)+len(a.h.Part))}
 	s.d.Reset()
 	s.header(a)
 	s.u64(uint64(a.NumSlices()))
@@ -139,17 +140,19 @@ func sumTasks(tasks []Task) (sum uint64) {
 // count adds the i-th slice of a, which is in columns, n times: once, or to take it away -1 times.
 // in is which numbers the generations of a's table have in that of x, nil for their own.
 func (x *content) count(n int, a *Assignment, i int, in *sinceNumbers) {
-	var w [3 * 8]byte // a start, the index of an owner, and since when it owns
-	binary.LittleEndian.PutUint64(w[:], uint64(a.c.Starts[i]))
+	start := uint64(a.c.Starts[i])
 	lo, hi := a.c.owners(i, i+1)
-	var several []byte
-	if hi-lo != 1 {
-		several = append(make([]byte, 0, 8*9), w[:8]...)
+	several := hi-lo != 1
+	var all []byte
+	if several {
+		all = binary.LittleEndian.AppendUint64(make([]byte, 0, 8*9), start)
 	}
 	for k := lo; k < hi; k++ {
-		binary.LittleEndian.PutUint64(w[8:], uint64(a.tasks[a.c.Owners[k]].Index))
-		if several != nil {
-			several = append(several, w[8:16]...)
+		index := uint64(a.tasks[a.c.Owners[k]].Index)
+		if several {
+			all = binary.LittleEndian.AppendUint64(all, index)
+		} else {
+			x.slices += uint64(n) * sum64(sumWord(sumWord(sumStart+2*8, start), index))
 		}
 		if a.c.Since == nil || a.c.Since[k] == 0 {
 			continue
@@ -161,13 +164,33 @@ func (x *content) count(n int, a *Assignment, i int, in *sinceNumbers) {
 		if number == 0 {
 			continue // not above the horizon any more
 		}
-		binary.LittleEndian.PutUint64(w[16:], uint64(g))
 		since := &x.since[number-1]
 		since.owners += n
-		since.sum += uint64(n) * xxhash.Sum64(w[:])
+		since.sum += uint64(n) * sum64(sumWord(sumWord(sumWord(sumStart+3*8, start), index), uint64(g)))
 	}
-	if several == nil {
-		several = w[:16]
+	if several {
+		x.slices += uint64(n) * xxhash.Sum64(all)
 	}
-	x.slices += uint64(n) * xxhash.Sum64(several)
+}
+
+// XXH64 of two or three words, without a buffer for them and a call: of slices that change, which
+// have one owner mostly, most of the time goes to it. It begins with sumStart and how many bytes there
+// are, takes each word, and ends with sum64
+// (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md, without the stripes of 32 bytes).
+const (
+	sumPrime1 = 0x9E3779B185EBCA87
+	sumPrime2 = 0xC2B2AE3D27D4EB4F
+	sumPrime3 = 0x165667B19E3779F9
+	sumPrime4 = 0x85EBCA77C2B2AE63
+	sumStart  = 0x27D4EB2F165667C5
+)
+
+func sumWord(sum, word uint64) uint64 {
+	return bits.RotateLeft64(sum^bits.RotateLeft64(word*sumPrime2, 31)*sumPrime1, 27)*sumPrime1 + sumPrime4
+}
+
+func sum64(sum uint64) uint64 {
+	sum = (sum ^ sum>>33) * sumPrime2
+	sum = (sum ^ sum>>29) * sumPrime3
+	return sum ^ sum>>32
 }
