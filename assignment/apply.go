@@ -12,8 +12,8 @@ import (
 // wrong when d makes none; base is untouched.
 //
 // Where few of many slices change it takes time and memory by these, and the result refers to base
-// (see patch). Otherwise what stays is copied in runs, and if d changes owners alone, both share the
-// starts. What stays is not validated again.
+// and to d, which must not change afterwards (see patch). Otherwise what stays is copied in runs, and
+// if d changes owners alone, both share the starts. What stays is not validated again.
 func Apply(base *Assignment, d *Delta) (*Assignment, error) {
 	return applyWithin(base, d, maxPatch)
 }
@@ -149,7 +149,7 @@ func (m *merger) apply(most func(slices int) int) (*Assignment, error) {
 	if err := m.changeTasks(); err != nil {
 		return nil, err
 	}
-	if err := m.d.check(m.base); err != nil {
+	if err := m.d.check(m.base, m.tasks); err != nil {
 		return nil, err
 	}
 	if a, err := m.patched(most); a != nil || err != nil {
@@ -194,9 +194,6 @@ func (m *merger) mergeColumns() error {
 		if err := m.out.validateStarts(first, m.made); err != nil {
 			return err
 		}
-		if err := m.out.validateOwners(&d.H, m.tasks, first, m.made); err != nil {
-			return err
-		}
 	}
 	return m.keep(i, a.NumSlices())
 }
@@ -213,8 +210,8 @@ func (m *merger) changeTasks() (err error) {
 	return err
 }
 
-// check looks at what merger relies on.
-func (d *Delta) check(base *Assignment) error {
+// check looks at what merger relies on, with the tasks that there are to be.
+func (d *Delta) check(base *Assignment, tasks []Task) error {
 	c := &d.Slices
 	var kept, created uint64
 	for _, e := range d.Edits {
@@ -236,7 +233,8 @@ func (d *Delta) check(base *Assignment) error {
 		!slices.IsSorted(c.Offsets) {
 		return &FieldError{"delta columns", len(c.Starts), fmt.Sprintf("columns for %d slices in %d edits", n, len(d.Edits))}
 	}
-	return nil
+	owners := Columns{Offsets: c.Offsets, Owners: c.Owners}
+	return owners.validateOwners(&d.H, tasks, n)
 }
 
 // allocate makes room for the columns, or shares those that stay as they are.

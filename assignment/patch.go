@@ -2,6 +2,7 @@ package assignment
 
 import (
 	"math"
+	"math/bits"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -17,9 +18,10 @@ type patch struct {
 	// kept are base's columns under the header and with the tasks of the patched assignment, which
 	// has no task at another position. own are the new slices, in order: a slice ends not where the
 	// next begins but at its place in ends.
-	kept, own *Assignment
+	kept, own Assignment
 	ends      []SliceKey
-	touched   []uint64 // a bit for each line of base, set if an edit has keys of its bucket
+	touched   []uint64 // a bit for each range of 2^shift keys, set if an edit has some of them
+	shift     uint8    // of a key, to find its bit
 	slices    int      // of the patched assignment
 	owners    int
 	once      sync.Once
@@ -69,15 +71,15 @@ func (p *patch) flatten(a *Assignment) *Assignment {
 // of its owners there.
 func (p *patch) lookup(k SliceKey) (a *Assignment, lo, hi uint32) {
 	k = min(k, KeyspaceEnd-1)
-	l := k >> (p.kept.shift & 63)
+	l := k >> (p.shift & 63)
 	if p.touched[l>>6]>>(l&63)&1 != 0 {
 		if i := p.find(k); i >= 0 {
 			lo, hi = p.own.c.owners(i, i+1)
-			return p.own, lo, hi
+			return &p.own, lo, hi
 		}
 	}
 	_, lo, hi = p.kept.locate(k)
-	return p.kept, lo, hi
+	return &p.kept, lo, hi
 }
 
 // find returns the number of the new slice that holds the key, -1 if none does.
@@ -120,7 +122,7 @@ func (m *merger) patched(most func(slices int) int) (*Assignment, error) {
 			return nil, nil
 		}
 		prev = prev.inColumns()
-		was = &patch{base: prev, own: prev, slices: prev.NumSlices(), owners: prev.NumOwners()}
+		was = &patch{base: prev, own: Assignment{c: Columns{SinceTable: prev.c.SinceTable}}, slices: prev.NumSlices(), owners: prev.NumOwners()}
 	}
 	if m.d.H.Horizon < prev.h.Horizon || !prev.samePositions(m.tasks) {
 		return nil, nil
@@ -135,9 +137,14 @@ func (m *merger) patched(most func(slices int) int) (*Assignment, error) {
 	if !sameTable(m.tasks, prev.tasks) {
 		w.more.tasks = sumTasks(m.tasks)
 	}
-	if err := w.goThrough(m.d, prev.NumSlices()); err != nil {
+	goThrough := w.onColumns
+	if len(was.edits) > 0 {
+		goThrough = w.onPatch
+	}
+	if err := goThrough(m.d); err != nil {
 		return nil, err
 	}
+	w.p.owners += len(m.d.Slices.Owners)
 	if !w.more.plus(w.rest, &w.in) {
 		return nil, &FieldError{"delta since table", len(table), "every generation that a kept slice needs"}
 	}
@@ -152,22 +159,61 @@ func (m *merger) patched(most func(slices int) int) (*Assignment, error) {
 
 // extend is a patch on the same base that has no slices yet, and room for p's and for others.
 func (p *patch) extend(m *merger, created int) *patch {
-	n, base, touched := created+len(p.ends), p.base, make([]uint64, len(p.base.lines)/64+1)
-	copy(touched, p.touched)
-	return &patch{
-		base: base, edits: make([]Edit, 0, len(p.edits)+len(m.d.Edits)),
-		kept: &Assignment{h: m.d.H, tasks: m.tasks, c: base.c, lines: base.lines, shift: base.shift},
-		own: &Assignment{h: m.d.H, tasks: m.tasks, c: Columns{
-			Starts: make([]SliceKey, 0, n), Offsets: make([]uint32, 1, n+1), Owners: make([]uint32, 0, n), Since: make([]uint8, 0, n),
-			SinceTable: m.d.Slices.SinceTable,
-		}},
-		ends: make([]SliceKey, 0, n), touched: touched, slices: p.slices, owners: p.owners,
+	n, base := created+len(p.ends), p.base
+	q := &patch{
+		base: base, kept: Assignment{h: m.d.H, tasks: m.tasks, c: base.c, lines: base.lines, shift: base.shift},
+		own:  Assignment{h: m.d.H, tasks: m.tasks, c: Columns{Starts: make([]SliceKey, 0, n), SinceTable: m.d.Slices.SinceTable}},
+		ends: make([]SliceKey, 0, n), slices: p.slices, owners: p.owners,
 	}
+	// One in touchedPerSlice lookups of keys without an edit looks for one in vain.
+	q.shift = max(base.shift, uint8(KeyBits-bits.Len(uint(n*touchedPerSlice))))
+	q.touched = make([]uint64, (1<<(KeyBits-q.shift)+63)/64)
+	if q.shift == p.shift {
+		copy(q.touched, p.touched)
+	} else {
+		for i, end := range p.ends {
+			q.touch(p.own.c.Starts[i], end)
+		}
+	}
+	return q
 }
 
-// goThrough takes the delta's edits of n slices.
-func (w *patcher) goThrough(d *Delta, n int) error {
-	p, c, created, inner := w.p, &w.p.own.c, 0, d.Slices.Starts
+// touchedPerSlice is how many bits a patch has in touched for each of its slices, at least.
+const touchedPerSlice = 64
+
+// onColumns takes the edits of a delta where there are none yet. Its columns become the patch's, but
+// for starts.
+func (w *patcher) onColumns(d *Delta) error {
+	p, base, i, inner := w.p, w.was.base, 0, d.Slices.Starts
+	starts, ends := p.own.c.Starts, p.ends
+	for _, e := range d.Edits {
+		i += int(e.Keep)
+		start, old := base.c.Starts[i], i
+		for range e.Old {
+			w.rest.count(-1, base, i, &w.ofBase)
+			i++
+		}
+		lo, hi := base.c.owners(old, i)
+		p.slices, p.owners = p.slices+int(e.New)-int(e.Old), p.owners-int(hi-lo)
+		starts = append(starts, start)
+		for _, s := range inner[:e.New-1] {
+			starts, ends = append(starts, s), append(ends, s)
+		}
+		inner = inner[e.New-1:]
+		end := startOrEnd(base, i)
+		ends = append(ends, end)
+		p.touch(start, end)
+	}
+	p.edits, p.ends = d.Edits, ends
+	p.own.c = Columns{starts, d.Slices.Offsets, d.Slices.Owners, d.Slices.Since, d.Slices.SinceTable}
+	return w.count(0)
+}
+
+// onPatch takes the edits of a delta on a patch.
+func (w *patcher) onPatch(d *Delta) error {
+	p, c, created, inner, n := w.p, &w.p.own.c, 0, d.Slices.Starts, w.p.slices
+	p.edits = make([]Edit, 0, len(w.was.edits)+len(d.Edits))
+	c.Offsets, c.Owners, c.Since = make([]uint32, 1, cap(c.Starts)+1), make([]uint32, 0, cap(c.Starts)), make([]uint8, 0, cap(c.Starts))
 	w.run = w.toNext()
 	for _, e := range d.Edits {
 		w.keep(int(e.Keep))
@@ -179,29 +225,32 @@ func (w *patcher) goThrough(d *Delta, n int) error {
 		c.addSlices(&d.Slices, created, created+int(e.New))
 		w.edit().New += e.New
 		inner, created, n = inner[e.New-1:], created+int(e.New), n-int(e.Keep+e.Old)
-		if last := c.Starts[len(c.Starts)-1]; last >= end {
-			return &FieldError{"delta slice start", last.String(), "below " + end.String() + ", where its edit ends"}
-		}
-		if err := c.validateStarts(first+1, len(c.Starts)); err != nil {
+		if err := w.count(first); err != nil {
 			return err
-		}
-		if err := c.validateOwners(&d.H, p.own.tasks, first, len(c.Starts)); err != nil {
-			return err
-		}
-		for i := first; i < len(c.Starts); i++ {
-			w.more.count(1, p.own, i, nil)
 		}
 		p.slices += int(e.New)
 		p.touch(start, end)
 	}
 	w.keep(n)
-	p.owners += len(d.Slices.Owners)
+	return nil
+}
+
+// count takes the patch's slices from first on to what is counted. Each start is validated alone: an
+// edit begins and ends with slices that were there, and where one of its slices ends the next begins.
+func (w *patcher) count(first int) error {
+	p := w.p
+	for i := first; i < len(p.ends); i++ {
+		if start, end := p.own.c.Starts[i], p.ends[i]; start >= end {
+			return &FieldError{"delta slice start", start.String(), "below " + end.String() + ", where it ends"}
+		}
+		w.more.count(1, &p.own, i, nil)
+	}
 	return nil
 }
 
 // touch notes that keys from start to below end are an edit's.
 func (p *patch) touch(start, end SliceKey) {
-	for l := start >> p.base.shift; l <= (end-1)>>p.base.shift; l++ {
+	for l := start >> p.shift; l <= (end-1)>>p.shift; l++ {
 		p.touched[l/64] |= 1 << (l % 64)
 	}
 }
@@ -298,7 +347,7 @@ func (w *patcher) drop(n int) {
 	for n > 0 {
 		w.begin()
 		if m := min(n, w.left); m > 0 {
-			w.dropFrom(w.was.own, w.j, m, nil)
+			w.dropFrom(&w.was.own, w.j, m, nil)
 			w.j, w.left, n = w.j+m, w.left-m, n-m
 			continue
 		}

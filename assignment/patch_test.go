@@ -57,6 +57,41 @@ func TestPatches(t *testing.T) {
 	}
 }
 
+// A patch without edits, which has another table of generations than its base, is patched.
+func TestPatchWithoutEdits(t *testing.T) {
+	at := func(g, horizon assignment.Generation, owners []uint32, since []uint8, table ...assignment.Generation) *assignment.Assignment {
+		t.Helper()
+		h := assignment.Header{Job: "job", StoreID: 1, Generation: g, Horizon: horizon}
+		a, err := assignment.New(h, newTasks(4), assignment.Columns{Starts: assignment.Equal(4), Owners: owners, Since: since, SinceTable: table})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	all := []*assignment.Assignment{
+		at(8, 3, []uint32{0, 1, 2, 3}, []uint8{1, 2, 2, 0}, 8, 5),
+		at(9, 5, []uint32{0, 1, 2, 3}, []uint8{1, 0, 0, 0}, 8),
+		at(10, 5, []uint32{0, 3, 2, 3}, []uint8{2, 1, 0, 0}, 10, 8),
+	}
+	held := all[0]
+	for i, next := range all[1:] {
+		d, err := assignment.Diff(all[i], next)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(d.Edits) != i {
+			t.Errorf("%d edits, want %d", len(d.Edits), i)
+		}
+		if held, err = assignment.ApplyPatched(held, d); err != nil {
+			t.Fatal(err)
+		}
+		if !held.Patched() || held.DeltaSum() != next.DeltaSum() {
+			t.Errorf("%d: patched %v, sum %x, want %x", i, held.Patched(), held.DeltaSum(), next.DeltaSum())
+		}
+	}
+	checkSame(t, held, all[2])
+}
+
 func TestPatchesOfArbitraryPairs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		base := small(t, 8)

@@ -25,7 +25,7 @@ func validate(h *Header, tasks []Task, c *Columns) (names map[string]int, err er
 	if err := c.validateOffsets(); err != nil {
 		return nil, err
 	}
-	return names, c.validateOwners(h, tasks, 0, len(c.Starts))
+	return names, c.validateOwners(h, tasks, len(c.Starts))
 }
 
 func validateSizes(slices, owners int) error {
@@ -127,24 +127,36 @@ func (c *Columns) validateOffsets() error {
 	return nil
 }
 
-// validateOwners looks at slices by number from first to below end.
-func (c *Columns) validateOwners(h *Header, tasks []Task, first, end int) error {
+// validateOwners looks at those of n slices, which may be without starts.
+func (c *Columns) validateOwners(h *Header, tasks []Task, n int) error {
+	for _, o := range c.Owners {
+		if int(o) >= len(tasks) {
+			return &FieldError{"owner", o, fmt.Sprintf("a position in the table of %d tasks", len(tasks))}
+		}
+	}
+	if c.Offsets == nil {
+		return nil // each slice has one
+	}
 	least := uint32(1)
 	if h.Part != "" {
 		least = 0
 	}
-	for i := first; i < end; i++ {
-		lo, hi := c.owners(i, i+1)
-		if lo > hi || hi > uint32(len(c.Owners)) || hi-lo < least || hi-lo > MaxReplicas {
-			return &FieldError{"replicas", int64(hi) - int64(lo), fmt.Sprintf("%d to %d in slice %s", least, MaxReplicas, c.Starts[i])}
+	slice := func(i int) string {
+		if c.Starts == nil {
+			return fmt.Sprintf("new slice %d", i)
 		}
-		for _, o := range c.Owners[lo:hi] {
-			if int(o) >= len(tasks) {
-				return &FieldError{"owner", o, fmt.Sprintf("a position in the table of %d tasks", len(tasks))}
-			}
+		return "slice " + c.Starts[i].String()
+	}
+	for i := range n {
+		lo, hi := c.Offsets[i], c.Offsets[i+1]
+		if hi == lo+1 && hi <= uint32(len(c.Owners)) {
+			continue
+		}
+		if lo > hi || hi > uint32(len(c.Owners)) || hi-lo < least || hi-lo > MaxReplicas {
+			return &FieldError{"replicas", int64(hi) - int64(lo), fmt.Sprintf("%d to %d in %s", least, MaxReplicas, slice(i))}
 		}
 		if o, ok := repeated(c.Owners[lo:hi]); ok {
-			return &FieldError{"owner", tasks[o].Name, fmt.Sprintf("once in slice %s", c.Starts[i])}
+			return &FieldError{"owner", tasks[o].Name, "once in " + slice(i)}
 		}
 	}
 	return nil
