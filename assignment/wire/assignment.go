@@ -57,6 +57,15 @@ func DecodeWholeOrPart(data []byte) (*assignment.Assignment, error) {
 	return a, nil
 }
 
+// encodeDiff returns the bytes of what turns base into a.
+func encodeDiff(base, a *assignment.Assignment) ([]byte, error) {
+	d, err := assignment.Diff(base, a)
+	if err != nil {
+		return nil, err
+	}
+	return EncodeDelta(d)
+}
+
 // EncodeDelta returns the bytes of a delta.
 func EncodeDelta(d *assignment.Delta) ([]byte, error) {
 	m := &slicerv1.Delta{

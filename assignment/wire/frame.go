@@ -78,11 +78,7 @@ func WholeFrame(a *assignment.Assignment) (*Frame, error) {
 
 // DeltaFrame encodes what turns base into a.
 func DeltaFrame(base, a *assignment.Assignment) (*Frame, error) {
-	d, err := assignment.Diff(base, a)
-	if err != nil {
-		return nil, err
-	}
-	data, err := EncodeDelta(d)
+	data, err := encodeDiff(base, a)
 	if err != nil {
 		return nil, err
 	}

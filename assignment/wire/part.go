@@ -13,18 +13,15 @@ import (
 func PartFrame(base, a *assignment.Assignment) (*Frame, error) {
 	var m slicerv1.Part
 	var on assignment.Generation
+	var err error
 	if base == nil {
-		data, err := EncodeAssignment(a)
-		if err != nil {
-			return nil, err
-		}
-		m.Assignment = data
+		m.Assignment, err = EncodeAssignment(a)
 	} else {
-		f, err := DeltaFrame(base, a)
-		if err != nil {
-			return nil, err
-		}
-		m.Assignment, on = f.Data, base.Generation()
+		m.Assignment, err = encodeDiff(base, a)
+		on = base.Generation()
+	}
+	if err != nil {
+		return nil, err
 	}
 	moves := a.Moves()
 	for _, x := range []struct {
