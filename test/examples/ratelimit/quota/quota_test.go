@@ -122,7 +122,7 @@ func FuzzBucket(f *testing.F) {
 	f.Fuzz(func(t *testing.T, rate, burst, demand, lent, tokens float64, total, fresh uint64, gap int64) {
 		r := Report{Limit: Limit{rate, burst}, Demand: demand, Rate: lent, Tokens: tokens, Total: total, Fresh: fresh}
 		if !r.Valid() || gap < 0 || gap > int64(time.Hour) {
-			t.Skip()
+			return
 		}
 		b := NewBucket(0, r.Limit, 0)
 		good := Report{Limit: r.Limit, Demand: rate, Total: 1, Fresh: 1}
