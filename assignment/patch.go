@@ -188,13 +188,10 @@ func (w *patcher) onColumns(d *Delta) error {
 	starts, ends := p.own.c.Starts, p.ends
 	for _, e := range d.Edits {
 		i += int(e.Keep)
-		start, old := base.c.Starts[i], i
-		for range e.Old {
-			w.rest.count(-1, base, i, &w.ofBase)
-			i++
-		}
-		lo, hi := base.c.owners(old, i)
-		p.slices, p.owners = p.slices+int(e.New)-int(e.Old), p.owners-int(hi-lo)
+		start := base.c.Starts[i]
+		w.dropFrom(base, i, int(e.Old), &w.ofBase)
+		i += int(e.Old)
+		p.slices += int(e.New) - int(e.Old)
 		starts = append(starts, start)
 		for _, s := range inner[:e.New-1] {
 			starts, ends = append(starts, s), append(ends, s)
