@@ -31,7 +31,6 @@ const (
 	surelyFor = endsOver
 	// stoodStill is how long the time between two ticks is at the least if the process stood still:
 	// while it runs it reports each second. What ends too late then has waited for nothing that is full.
-	// Seen.stood finds it out only where requests waited to be started.
 	stoodStill = 2 * time.Second
 	// muchLonger is how much longer than they need handlers must be under way where the CPU is full.
 	muchLonger = 2

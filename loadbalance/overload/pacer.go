@@ -50,6 +50,13 @@ const (
 	steeper = .65
 	nearly  = .85
 	flood   = 1.5
+	// While about as much is asked for as can be done, what is more than that may be so by chance, and
+	// over in a moment: all may wait for slack units longer, and for less of that as the ratio goes
+	// from slackFrom to slackTo. So a server at .85 or .9 of what it can do refuses a third of what it
+	// would. With a slackTo of 1.2 .996 of what is critical_plus is served at once the load, not .999.
+	slack     = 3
+	slackFrom = .9
+	slackTo   = 1.05
 	// longWait is how long it is, in units of leastWait, that some wait for long.
 	longWait = 2
 	// waits is how often a request waits, each time about as long: to be read, to be
@@ -66,6 +73,11 @@ const (
 	// a mean over askedOver alone the queue of a sudden load stays for three times as long.
 	burstTicks = 4
 	burstSigma = 2.5
+	// mostLate is of how much time as many requests as usual may arrive late, all at once: what is older
+	// its clients hardly wait for. Did they count as what is suddenly asked for, a server at .8 that
+	// stands still for 200 ms in 5 s would refuse three times as many, and of critical ones seven times
+	// (TestPacerStalls).
+	mostLate = 500 * time.Millisecond
 
 	// While little is asked for those that wait are started soon, so the spacing is less than
 	// what is so when all wait. Two Ticks in which some waited all the time tell, if it was
@@ -109,6 +121,9 @@ const (
 	// second then, besides.
 	mostSpare = .5
 
+	// fullFor is for how long more must be asked for than can be done before clients are told to hold
+	// some of it back: those that ask rarely do so for seconds. What is refused until then costs little.
+	fullFor = 200 * time.Millisecond
 	// levelTicks is for how many Ticks handlers must be too full for what clients are to hold back.
 	levelTicks = 10
 	// firstPause is that between two of a client as long as none have arrived.
@@ -149,6 +164,7 @@ type Pacer struct {
 	levels       [levelTicks]Priority
 	ticks        int
 	levelAt      time.Duration // when the next of the levels begins
+	full         time.Duration // for how long more is asked for than can be done
 	spare        time.Duration // for how long there has been room though clients hold back
 	highest      believed      // of the levels of the last believedFor, about
 	now          time.Duration
@@ -267,7 +283,7 @@ func (p *Pacer) Tick(s Seen) *Limits {
 		usual[i] *= (1 - k) / over.Seconds()
 	}
 	p.forget(s, over)
-	rate := p.rates.tick(s.Arrived, now, usual, over, keep(askedOver), s.stood(over))
+	rate := p.rates.tick(s.Arrived, now, usual, over, keep(askedOver))
 	p.allBusy(s, busy, over, rate.sum())
 	spacing := 0.
 	if p.starts > 0 {
@@ -285,13 +301,17 @@ func (p *Pacer) Tick(s Seen) *Limits {
 	}
 	l.fits = l.roomFrom(&usual)
 	above, atEnd := 0., Priority(0)
+	if p.full += min(over, longestTick); l.Asked*l.Spacing.Seconds() <= 1 {
+		p.full = 0
+	}
+	tells := p.full >= fullFor || p.told > 0
 	for i := Priorities - 1; i >= 0; i-- {
 		q := Priority(i)
 		if c := q.Criticality() - Sheddable; all[c] > 0 {
 			above += rate[c] * p.shares[i] / all[c]
 		}
 		l.share[i] = float32(above / l.Asked)
-		if l.Level.Below == 0 && max(l.ratioOf(q), l.signal*l.shareOf(q)) > 1 {
+		if l.Level.Below == 0 && (l.ratioOf(q) > 1 && tells || l.signal*l.shareOf(q) > 1) {
 			l.Level.Below = q
 		}
 		if atEnd == 0 && l.ratioAtEnd(q) > 1 {
@@ -526,6 +546,6 @@ func (l *Limits) may(p Priority) time.Duration {
 		less := max(steep*crowd*(1-float64(leastWait)/unit), steeper*min(whole, l.flooded))
 		room = min(1+grace*(1-less)*(1-r), 1+grace-crowding*crowd)
 	}
-	room -= crowd
+	room += slack*min(max((slackTo-l.ratioOf(0))/(slackTo-slackFrom), 0), 1) - crowd
 	return time.Duration(unit * max(room, -1))
 }

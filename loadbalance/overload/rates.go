@@ -21,13 +21,22 @@ type rates struct {
 	sent  float64       // of these, that arrived
 	burst [burstTicks]burst
 	ticks int
-	more  bool // the last burst goes on: of less than a Tick, or in which the process stood still
+	more  bool // the last burst goes on: it is of less than a Tick, or late
 }
 
 // burst is how many requests arrived between two Ticks.
 type burst struct {
 	arrived byCriticality
 	seconds float64
+	lasts   float64 // the seconds, each Tick up to mostLate
+	usual   float64 // how many usually arrive in these
+}
+
+// late reports whether far fewer arrived than usual, and not by chance: the process, its clients or
+// the network may have stood still, and what was to arrive then may arrive now, all at once. After a
+// second that is what is asked for.
+func (b *burst) late() bool {
+	return b.lasts < 2*mostLate.Seconds() && b.usual-b.arrived.sum() > burstSigma*math.Sqrt(b.usual)
 }
 
 // sure is how many of so many do not arrive by chance.
@@ -53,16 +62,15 @@ func (r *rates) sentShare() float64 {
 // that counts for the criticalities of which more or less is, and not by chance: a flood of one
 // is not taken for more of the others. What arrived tells if there are suddenly more;
 // those for which others stand say nothing of that: one may stand for hundreds. What arrives
-// after the process has stood still arrived over that time, too.
-func (r *rates) tick(arrived [CriticalPlus]int, asked, usual byCriticality, over time.Duration, keep float64, stood bool) (rate byCriticality) {
+// after far fewer than usual did (burst.late) counts as if it had arrived over that time, too.
+func (r *rates) tick(arrived [CriticalPlus]int, asked, usual byCriticality, over time.Duration, keep float64) (rate byCriticality) {
 	if !r.more {
 		r.ticks++
 		r.burst[r.ticks%burstTicks] = burst{}
 	}
 	b := &r.burst[r.ticks%burstTicks]
-	stood = stood && b.seconds == 0
-	b.seconds += over.Seconds()
-	r.more = stood || b.seconds < Tick.Seconds()
+	counts := min(over, mostLate).Seconds()
+	b.seconds, b.lasts, b.usual = b.seconds+over.Seconds(), b.lasts+counts, b.usual+counts*r.sent/askedOver.Seconds()
 	var more, less byCriticality
 	all := 0.
 	r.sent *= keep
@@ -76,8 +84,12 @@ func (r *rates) tick(arrived [CriticalPlus]int, asked, usual byCriticality, over
 		chance := burstSigma * math.Sqrt(now/(2*askedOver.Seconds())) // of such a mean
 		more[i], less[i] = max(now-chance-usual[i], 0), max(usual[i]-now-chance, 0)
 	}
+	r.more = b.seconds < Tick.Seconds() || b.late()
 	var window burst
 	for i := range burstTicks {
+		if window.seconds >= burstTicks*Tick.Seconds() {
+			break
+		}
 		b := r.burst[(r.ticks-i+burstTicks)%burstTicks]
 		window.seconds += b.seconds
 		for i, n := range b.arrived {

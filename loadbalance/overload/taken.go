@@ -26,11 +26,6 @@ func (s *Seen) computed() time.Duration {
 	return min(s.Busy, s.Computed)
 }
 
-// stood reports whether the process did not run for long while requests waited.
-func (s *Seen) stood(over time.Duration) bool {
-	return s.Computed > 0 && over > longestTick && s.waited(over) && s.Computed < over/2
-}
-
 // waited reports whether requests waited in all of a Tick.
 func (s *Seen) waited(over time.Duration) bool { return s.Busy.Seconds() >= allBusy*over.Seconds() }
 
