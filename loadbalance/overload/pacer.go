@@ -379,7 +379,8 @@ func (p *Pacer) allBusy(s Seen, busy, over time.Duration, asked float64) {
 		p.all = starts{}
 		return
 	}
-	p.all.busy, p.all.n = p.all.busy+busy.Seconds(), p.all.n+float64(s.Starts)
+	// That a request was started may be known only later, but no more end than were.
+	p.all.busy, p.all.n = p.all.busy+busy.Seconds(), p.all.n+float64(max(s.Starts, s.Ended))
 	if s.Computed > 0 && p.all.n >= leastStarts && asked*p.busy <= p.starts && asked*p.all.busy > farMore*p.all.n {
 		p.busy, p.starts = p.all.busy, p.all.n
 	}

@@ -408,6 +408,29 @@ func TestPacerStalls(t *testing.T) {
 	}
 }
 
+// TestPacerLate: that some requests were started becomes known a Tick later, when they have ended: that
+// is not taken for requests that take longer. If few end, it is.
+func TestPacerLate(t *testing.T) {
+	for ended, most := range map[int]float64{10: 1.2, 4: 3} {
+		var p Pacer
+		var asked [Priorities]uint32
+		asked[2*Cohorts] = 9 // of 10 that can be served
+		tick := func(busy time.Duration, starts, ended int) *Limits {
+			s := Seen{Over: Tick, Busy: busy, Computed: busy, Starts: starts, Ended: ended, Asked: &asked}
+			s.Arrived[Critical-Sheddable] = 9
+			return p.Tick(s)
+		}
+		for range 100 {
+			tick(Tick*6/10, 6, 9)
+		}
+		ratio := tick(Tick, 4, ended).ratioOf(0)
+		t.Logf("with 4 starts known and %d ends .9 of what can be done looks as %.2f", ended, ratio)
+		if ratio > most || most > 2 && ratio < 1.8 {
+			t.Error("want at most 1.2 if ten end, and at least 1.8 if four do")
+		}
+	}
+}
+
 // TestPacerFloodBegins: what floods in of one criticality is not taken for more of another, so as
 // soon as the queue of its first moment is gone all that is critical is served.
 func TestPacerFloodBegins(t *testing.T) {
