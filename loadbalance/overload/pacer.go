@@ -76,7 +76,7 @@ const (
 	// mostLate is of how much time as many requests as usual may arrive late, all at once: what is older
 	// its clients hardly wait for. Did they count as what is suddenly asked for, a server at .8 that
 	// stands still for 200 ms in 5 s would refuse three times as many, and of critical ones seven times
-	// (TestPacerStalls).
+	// (TestPacerPauses).
 	mostLate = 500 * time.Millisecond
 
 	// While little is asked for those that wait are started soon, so the spacing is less than

@@ -377,10 +377,27 @@ func TestPacerFlood(t *testing.T) {
 	t.Logf("%d of %d critical requests and %d of %d sheddable ones are served", served, asked, o.inTime[Sheddable], o.asked[Sheddable])
 }
 
-// TestPacerStalls: a server at .8 of what it can do that is stopped for a moment now and then, or
-// whose clients are, refuses little for that, and clients hold back next to nothing: what arrives
-// all at once then is what was to arrive before.
+// TestPacerStalls: a server at .8 of what it can do that is stopped for a moment now and then
+// refuses next to nothing for that, and nothing that is critical.
 func TestPacerStalls(t *testing.T) {
+	c := core{takes: 2 * time.Millisecond, intake: 40 * time.Microsecond, admit: true, after: 1}
+	rng := rand.New(rand.NewPCG(9, 9))
+	asked, refused, critical := 0, 0, 0
+	for range 60 {
+		o := c.run(rng, .8, [4]float64{.2, .2, .5, .1}, time.Second)
+		c.now += 40 * time.Millisecond
+		asked, refused, critical = asked+o.of(o.asked, everything...), refused+o.of(o.shed, everything...), critical+o.of(o.shed, Critical, CriticalPlus)
+	}
+	t.Logf("of %d requests %d are refused, of them %d critical", asked, refused, critical)
+	if float64(refused) > .003*float64(asked) || critical > 0 {
+		t.Error("that is too many")
+	}
+}
+
+// TestPacerPauses: a server at .8 of what it can do to which requests go on being sent while it is
+// stopped for a moment now and then, or whose clients are stopped, refuses little for that, and clients hold back next to nothing: what arrives
+// all at once then is what was to arrive before.
+func TestPacerPauses(t *testing.T) {
 	for _, x := range []struct {
 		takes, stalls, sleeps time.Duration
 		shed, critical        float64
