@@ -38,7 +38,8 @@
 //     is refused in its name, by it or by a clerk that holds requests back, and of less than
 //     .5 nothing at all. A clerk that it has told to send trial requests rarely takes 15 s;
 //   - where nothing else goes wrong with a task whose core is flooded it answers in time at
-//     least .8 of what it could, had it to do nothing but to refuse the rest;
+//     least .8 of what it could, had it to do nothing but to refuse the rest, until the flood
+//     is over or it drains;
 //   - a clerk with a budget sends again at most a tenth of its requests of ten seconds, or ten;
 //   - a customer that asks for more than its limit gets .8 to 1.1 of it, and one that asks for less
 //     than .8 is refused a tenth of what is above SHEDDABLE at most (in the mean a hundredth), in

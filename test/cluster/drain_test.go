@@ -40,6 +40,7 @@ func (s *sliceletHost) drain() {
 	}
 	s.w.note("%s drains", s.name)
 	s.w.check.overload.drains++
+	s.w.check.drains(s)
 	s.draining, s.leaving = true, leaving{began: s.w.at, quiet: -1}
 	s.sub.Report(s.now(), s.report())
 	s.act()

@@ -107,6 +107,7 @@ type watched struct {
 	could  float64
 	now    int
 	second time.Duration
+	left   bool // it has drained since
 }
 
 // sends looks at whether a clerk sends a request to a task, or holds it back in its name.
@@ -249,7 +250,6 @@ func (w *world) reached(s *sliceletHost, since time.Duration) bool {
 // floodEnds looks at what each task did in a flood: of what is more critical it has refused no
 // larger share in the same moments, but for chance, and it has served nearly what it could.
 func (c *checker) floodEnds(f *flood) {
-	lasted := c.w.at - f.counts
 	for _, s := range c.w.slicelets {
 		if s.room == nil {
 			continue
@@ -257,28 +257,45 @@ func (c *checker) floodEnds(f *flood) {
 		if why := s.room.watched.shares.unfair(); why != "" {
 			c.w.fail("%s has refused since %s %s", s.name, f.began, why)
 		}
-		if !s.runs() || s.ratio.now < 1 || lasted <= 0 {
-			continue
+		if !s.room.watched.left {
+			c.servedMost(f, s)
 		}
-		shows := time.Duration(0) // after so long that it is full
-		if s.room.pooled() {
-			shows = patience // when handlers have waited for too long
-		}
-		c.overload.floods++
-		k := &s.room.watched
-		can := (lasted - time.Duration(k.taken)*s.room.takeIn()).Seconds() * capacity
-		switch {
-		case max(s.wellAt, s.ratio.full, s.became) > f.began, s.slow != 1, s.signal != 0, !c.w.reached(s, f.began):
-			continue // something else goes wrong
-		case lasted < steadies+shows, float64(k.came) < 1.2*can, can < lasted.Seconds()*capacity/2:
-			continue // too little or too much to say anything: refusing takes time, too
-		}
-		k.could += min(float64(k.now), (c.w.at-max(f.counts, k.second)).Seconds()*capacity)
-		can = min(can, k.could)
-		c.overload.steady++
-		c.overload.goodput += float64(k.inTime) / can
-		if float64(k.inTime) < goodput*(can-shows.Seconds()*capacity) {
-			c.w.fail("%s has answered %d requests in time since %s, of %d that came and %.0f that it could have", s.name, k.inTime, f.counts, k.came, can)
-		}
+	}
+}
+
+// drains looks at what a task that begins to drain did in the flood that goes on: from now on others
+// are asked for what it was.
+func (c *checker) drains(s *sliceletHost) {
+	if f := c.w.traffic.flood; f != nil && s.room != nil && !s.room.watched.left {
+		c.servedMost(f, s)
+		s.room.watched.left = true
+	}
+}
+
+// servedMost looks at whether a task has served nearly what it could in a flood.
+func (c *checker) servedMost(f *flood, s *sliceletHost) {
+	lasted := c.w.at - f.counts
+	if !s.runs() || s.ratio.now < 1 || lasted <= 0 {
+		return
+	}
+	shows := time.Duration(0) // after so long that it is full
+	if s.room.pooled() {
+		shows = patience // when handlers have waited for too long
+	}
+	c.overload.floods++
+	k := &s.room.watched
+	can := (lasted - time.Duration(k.taken)*s.room.takeIn()).Seconds() * capacity
+	switch {
+	case max(s.wellAt, s.ratio.full, s.became) > f.began, s.slow != 1, s.signal != 0, !c.w.reached(s, f.began):
+		return // something else goes wrong
+	case lasted < steadies+shows, float64(k.came) < 1.2*can, can < lasted.Seconds()*capacity/2:
+		return // too little or too much to say anything: refusing takes time, too
+	}
+	k.could += min(float64(k.now), (c.w.at-max(f.counts, k.second)).Seconds()*capacity)
+	can = min(can, k.could)
+	c.overload.steady++
+	c.overload.goodput += float64(k.inTime) / can
+	if float64(k.inTime) < goodput*(can-shows.Seconds()*capacity) {
+		c.w.fail("%s has answered %d requests in time since %s, of %d that came and %.0f that it could have", s.name, k.inTime, f.counts, k.came, can)
 	}
 }
