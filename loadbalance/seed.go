@@ -1,6 +1,13 @@
 package loadbalance
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
+
+// poorest is the part of its share of the keyspace below which a task is given more while
+// no load is known.
+const poorest = .5
 
 // seedNewTasks gives tasks that own nothing their fair share, and those that are new
 // what they lack as they warm up, as far as the move budget allows: moving by load
@@ -33,7 +40,7 @@ func (b *placement) seedNewTasks() {
 	if b.total <= 0 {
 		guests = guests[:0]
 		for _, t := range b.live {
-			if s.ratio(t) < .5*fair || fresh(t) {
+			if s.ratio(t) < poorest*fair || fresh(t) {
 				guests = append(guests, t)
 			}
 		}
@@ -42,10 +49,11 @@ func (b *placement) seedNewTasks() {
 	if len(guests) == 0 {
 		return
 	}
-	b.halveWide()
-	budget := b.moveBudget()
-	if b.total <= 0 && budget > 0 && mostNew(b.in.Tasks, b.in.Ages, within) {
-		budget = 1
+	g := seeding{b: b, s: s, fair: fair, budget: b.moveBudget(), few: few,
+		slices: min(b.cfg.MinSlicesPerTask*len(b.live), b.maxSlices())}
+	g.halveWide()
+	if b.total <= 0 && g.budget > 0 && mostNew(b.in.Tasks, b.in.Ages, within) {
+		g.budget = 1
 	}
 	hot := newTaskHeap(len(b.load), b.live, func(t uint32) float64 { return -s.ratio(t) })
 	cold := newTaskHeap(len(b.load), guests, s.ratio)
@@ -54,13 +62,16 @@ func (b *placement) seedNewTasks() {
 		if s.ratio(to) >= fair || s.ratio(from) <= fair {
 			return
 		}
-		i, full := b.transfer(s, from, to, fair, budget, few)
-		if i < 0 {
-			if full {
-				cold.drop(to)
-			} else {
-				hot.drop(from)
-			}
+		i, full := g.transfer(from, to)
+		switch {
+		case i >= 0:
+		case full:
+			cold.drop(to)
+			continue
+		case len(b.own[to]) == 0 && g.halveOnly(from):
+			continue
+		default:
+			hot.drop(from)
 			continue
 		}
 		p := &b.pieces[i]
@@ -73,49 +84,84 @@ func (b *placement) seedNewTasks() {
 	}
 }
 
+// seeding is what new tasks are given their slices by.
+type seeding struct {
+	b            *placement
+	s            *scale
+	fair, budget float64
+	few          bool // some tasks are new, but no more than half
+	slices       int  // as many as a first assignment would have
+}
+
 // halveWide splits slices that are wider than the whole move budget, which could never
 // move, until they are not or there are as many as a first assignment would have: a job
 // that began with few tasks has few slices, and tasks that come later would stay without.
-func (b *placement) halveWide() {
-	least := min(b.cfg.MinSlicesPerTask*len(b.live), b.maxSlices())
-	for again := b.moveBudget() > 0; again; {
+func (g *seeding) halveWide() {
+	b := g.b
+	for again := g.budget > 0; again; {
 		again = false
 		for i := b.head; i >= 0; i = b.pieces[i].next {
-			if p := &b.pieces[i]; b.n < least && !p.fixed && p.width() > b.moveBudget() && p.end-p.start > 1 && b.roomFor(p.replicas()) {
-				b.say(KindSplit, ReasonNewTask, i, -1, -1, 1, 0, 0)
-				i = b.split(i, p.start+(p.end-p.start)/2)
-				again = true
+			if b.pieces[i].width() > g.budget {
+				if second, ok := g.halve(i); ok {
+					i, again = second, true
+				}
 			}
 		}
 	}
 }
 
-// transfer picks the piece of one task that another should have: the most worth for its
-// width that leaves neither on the wrong side of fair by more than half of it. It returns
-// -1 if there is none, and whether that is because the task warms up and has enough for
-// now. If that has nothing it is given the least if nothing is little enough: with
-// nothing it would stay cold.
-func (b *placement) transfer(s *scale, from, to uint32, fair, budget float64, few bool) (i int32, full bool) {
-	best, bestRate := int32(-1), 0.0
-	least, leastWorth := int32(-1), 0.0
-	if b.warms(to) && len(b.own[to]) == 0 {
-		leastWorth = fair * b.capacity[to]
+// halveOnly splits the only slice of a task, of which it keeps one half, and reports whether
+// it did.
+func (g *seeding) halveOnly(from uint32) bool {
+	if own := g.b.own[from]; len(own) == 1 && g.budget > 0 {
+		_, ok := g.halve(own[0])
+		return ok
 	}
+	return false
+}
+
+// halve splits slice i, unless it cannot or there are enough slices, and returns the second
+// half and whether there is one.
+func (g *seeding) halve(i int32) (second int32, ok bool) {
+	p := &g.b.pieces[i]
+	if g.b.n >= g.slices || p.fixed || p.end-p.start <= 1 || !g.b.roomFor(p.replicas()) {
+		return i, false
+	}
+	g.b.say(KindSplit, ReasonNewTask, i, -1, -1, 1, 0, 0)
+	return g.b.split(i, p.start+(p.end-p.start)/2), true
+}
+
+// transfer picks the piece of one task that another should have: the most worth for its
+// width that leaves neither on the wrong side of fair by more than half of it, or, to a
+// task that nothing else would give to, does not leave it with more than the one that gives
+// has then: among few slices none may have too much. None gives all that it has. It returns
+// -1 if there is none, and whether that is because the task warms up and has enough for now.
+// If that has nothing it is given the least if nothing is little enough: with nothing it
+// would stay cold.
+func (g *seeding) transfer(from, to uint32) (i int32, full bool) {
+	b, s, fair := g.b, g.s, g.fair
+	best, bestRate := int32(-1), 0.0
+	least, leastWorth, share := int32(-1), 0.0, fair*b.capacity[to]
+	if b.warms(to) && len(b.own[to]) == 0 {
+		leastWorth = math.Inf(1)
+	}
+	poor := len(b.own[to]) == 0 || b.total <= 0 && s.ratio(to) < poorest*fair
 	for _, i := range b.own[from] {
 		p := &b.pieces[i]
 		w := b.worth(p) / float64(p.replicas())
 		width := p.width()
-		if p.fixed || b.has(p, to) || b.moved+width > budget || few && b.total > 0 && b.thin(i) {
+		evens := poor && (s.worth[from]-w)/b.capacity[from] >= (s.worth[to]+w)/b.capacity[to]
+		if len(b.own[from]) == 1 || p.fixed || b.has(p, to) || b.moved+width > g.budget || g.few && b.total > 0 && b.thin(i) {
 			continue
 		}
-		if w < leastWorth && s.worth[from]-w/2 >= fair*b.capacity[from] {
+		if w < leastWorth && (evens || w < share && s.worth[from]-w/2 >= fair*b.capacity[from]) {
 			least, leastWorth = i, w
 		}
 		switch {
-		case s.worth[from]-w/2 < fair*b.weight[from]:
+		case s.worth[from]-w/2 < fair*b.weight[from] && !evens:
 		case !b.admits(to, s.worth[to], w, fair):
 			full = full || b.admits(to, 0, w, fair)
-		case s.worth[to]+w/2 > fair*b.weight[to]:
+		case s.worth[to]+w/2 > fair*b.weight[to] && !evens:
 		case best < 0 || w/width > bestRate || w/width == bestRate && p.start < b.pieces[best].start:
 			best, bestRate = i, w/width
 		}
