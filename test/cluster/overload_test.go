@@ -107,7 +107,6 @@ type watched struct {
 	could  float64
 	now    int
 	second time.Duration
-	left   bool // it has drained since
 }
 
 // sends looks at whether a clerk sends a request to a task, or holds it back in its name.
@@ -257,7 +256,7 @@ func (c *checker) floodEnds(f *flood) {
 		if why := s.room.watched.shares.unfair(); why != "" {
 			c.w.fail("%s has refused since %s %s", s.name, f.began, why)
 		}
-		if !s.room.watched.left {
+		if !s.draining || s.leaving.began < f.began {
 			c.servedMost(f, s)
 		}
 	}
@@ -266,9 +265,8 @@ func (c *checker) floodEnds(f *flood) {
 // drains looks at what a task that begins to drain did in the flood that goes on: from now on others
 // are asked for what it was.
 func (c *checker) drains(s *sliceletHost) {
-	if f := c.w.traffic.flood; f != nil && s.room != nil && !s.room.watched.left {
+	if f := c.w.traffic.flood; f != nil && s.room != nil {
 		c.servedMost(f, s)
-		s.room.watched.left = true
 	}
 }
 
