@@ -63,15 +63,14 @@ func (b *placement) seedNewTasks() {
 			return
 		}
 		i, full := g.transfer(from, to)
-		switch {
-		case i >= 0:
-		case full:
-			cold.drop(to)
-			continue
-		case len(b.own[to]) == 0 && g.halveOnly(from):
-			continue
-		default:
-			hot.drop(from)
+		if i < 0 {
+			switch {
+			case full:
+				cold.drop(to)
+			case len(b.own[to]) == 0 && g.halveOnly(from):
+			default:
+				hot.drop(from)
+			}
 			continue
 		}
 		p := &b.pieces[i]
@@ -98,7 +97,7 @@ type seeding struct {
 // that began with few tasks has few slices, and tasks that come later would stay without.
 func (g *seeding) halveWide() {
 	b := g.b
-	for again := g.budget > 0; again; {
+	for again := true; again; {
 		again = false
 		for i := b.head; i >= 0; i = b.pieces[i].next {
 			if b.pieces[i].width() > g.budget {
@@ -113,18 +112,19 @@ func (g *seeding) halveWide() {
 // halveOnly splits the only slice of a task, of which it keeps one half, and reports whether
 // it did.
 func (g *seeding) halveOnly(from uint32) bool {
-	if own := g.b.own[from]; len(own) == 1 && g.budget > 0 {
-		_, ok := g.halve(own[0])
-		return ok
+	own := g.b.own[from]
+	if len(own) != 1 {
+		return false
 	}
-	return false
+	_, ok := g.halve(own[0])
+	return ok
 }
 
-// halve splits slice i, unless it cannot or there are enough slices, and returns the second
-// half and whether there is one.
+// halve splits slice i, unless it cannot, none may move or there are enough slices, and
+// returns the second half and whether there is one.
 func (g *seeding) halve(i int32) (second int32, ok bool) {
 	p := &g.b.pieces[i]
-	if g.b.n >= g.slices || p.fixed || p.end-p.start <= 1 || !g.b.roomFor(p.replicas()) {
+	if g.budget <= 0 || g.b.n >= g.slices || p.fixed || p.end-p.start <= 1 || !g.b.roomFor(p.replicas()) {
 		return i, false
 	}
 	g.b.say(KindSplit, ReasonNewTask, i, -1, -1, 1, 0, 0)
@@ -140,6 +140,9 @@ func (g *seeding) halve(i int32) (second int32, ok bool) {
 // would stay cold.
 func (g *seeding) transfer(from, to uint32) (i int32, full bool) {
 	b, s, fair := g.b, g.s, g.fair
+	if len(b.own[from]) == 1 {
+		return -1, false
+	}
 	best, bestRate := int32(-1), 0.0
 	least, leastWorth, share := int32(-1), 0.0, fair*b.capacity[to]
 	if b.warms(to) && len(b.own[to]) == 0 {
@@ -151,7 +154,7 @@ func (g *seeding) transfer(from, to uint32) (i int32, full bool) {
 		w := b.worth(p) / float64(p.replicas())
 		width := p.width()
 		evens := poor && (s.worth[from]-w)/b.capacity[from] >= (s.worth[to]+w)/b.capacity[to]
-		if len(b.own[from]) == 1 || p.fixed || b.has(p, to) || b.moved+width > g.budget || g.few && b.total > 0 && b.thin(i) {
+		if p.fixed || b.has(p, to) || b.moved+width > g.budget || g.few && b.total > 0 && b.thin(i) {
 			continue
 		}
 		if w < leastWorth && (evens || w < share && s.worth[from]-w/2 >= fair*b.capacity[from]) {

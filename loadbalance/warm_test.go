@@ -22,11 +22,18 @@ type warming struct {
 	moved float64 // load that came to other tasks
 }
 
-func newWarming(t *testing.T, n int, skew float64, most int, warmUp time.Duration) *warming {
-	w := &warming{t: t, cfg: config(1, most), keys: zipf(3000, skew, 1000), tasks: fleet(n)}
+// idleJob is a job that begins with n tasks, and of which nothing is asked.
+func idleJob(t *testing.T, n, maxReplicas int, warmUp time.Duration) *warming {
+	w := &warming{t: t, cfg: config(1, maxReplicas), tasks: fleet(n)}
 	w.cfg.WarmUp = warmUp
 	w.out = loadbalance.Rebalance(loadbalance.Input{Tasks: w.tasks, Config: w.cfg})
 	w.a = follow(t, nil, w.tasks, w.out)
+	return w
+}
+
+func newWarming(t *testing.T, n int, skew float64, most int, warmUp time.Duration) *warming {
+	w := idleJob(t, n, most, warmUp)
+	w.keys = zipf(3000, skew, 1000)
 	for range 30 {
 		w.round(false)
 	}
@@ -189,10 +196,7 @@ func TestJoinOneByOne(t *testing.T) {
 		all  bool          // at once
 	}{{"as a job starts", time.Second, true}, {"later", 10 * time.Minute, false}} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := &warming{t: t, cfg: config(1, 1), tasks: fleet(1)}
-			w.cfg.WarmUp = 30 * time.Second
-			w.out = loadbalance.Rebalance(loadbalance.Input{Tasks: w.tasks, Config: w.cfg})
-			w.a = follow(t, nil, w.tasks, w.out)
+			w := idleJob(t, 1, 1, 30*time.Second)
 			for n := 2; n <= 8; n++ {
 				w.tasks = fleet(n)
 				w.ages = make([]time.Duration, n)
@@ -214,5 +218,49 @@ func TestJoinOneByOne(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestLastToJoin has tasks join an idle job that begins with a few, all but the last at once: the
+// others are even then, and none has more than its share by as much as half a slice. The last must
+// own something, and in the end have half of its share, whatever its age and theirs.
+func TestLastToJoin(t *testing.T) {
+	for _, age := range []time.Duration{time.Second, 10 * time.Minute} {
+		for _, warmUp := range []time.Duration{assignment.NoWarmUp, 30 * time.Second} {
+			for _, first := range []int{1, 2, 4, 7} {
+				for n := first + 2; n <= 64; n++ {
+					w := idleJob(t, first, 2, warmUp)
+					w.tasks, w.ages = fleet(n-1), slices.Repeat([]time.Duration{age}, n-1)
+					for range 12 {
+						w.round(true)
+					}
+					w.tasks, w.ages = fleet(n), append(w.ages, 0)
+					has := func() (slices int, share float64) {
+						for s, r := range w.a.All() {
+							for k := range r.Len() {
+								if r.Position(k) == n-1 {
+									slices++
+									share += s.Fraction() / float64(r.Len())
+								}
+							}
+						}
+						return slices, share
+					}
+					w.round(true)
+					what := fmt.Sprintf("%d tasks, %d at first, others %v old, warm-up %v", n, first, age, warmUp)
+					if k, _ := has(); k == 0 {
+						t.Errorf("%s: the last owns nothing", what)
+						continue
+					}
+					w.ages[n-1] = warmUp
+					for range 12 {
+						w.round(true)
+					}
+					if k, x := has(); x < .5/float64(n) {
+						t.Errorf("%s: in the end the last has %d slices, %.2f of its share", what, k, x*float64(n))
+					}
+				}
+			}
+		}
 	}
 }
