@@ -79,12 +79,16 @@ const maxTook = 10 * time.Second
 // for nothing; the handlers of packages sliceletgrpc and slicelethttp call it. More
 // than 10 s count as 10 s.
 func (h Handle) Took(d time.Duration) {
-	if h.s == nil || d <= 0 || !h.s.timed.Load() {
+	if d <= 0 || !h.CountsTime() {
 		return
 	}
 	v := h.s.view.Load()
 	h.s.meter.took(h.key, v.metered, v.metered.find(h.key), min(d, maxTook).Seconds())
 }
+
+// CountsTime reports whether Took counts at the moment, as in a job whose load metric is cpu: in others
+// nothing need be timed for it.
+func (h Handle) CountsTime() bool { return h.s != nil && h.s.timed.Load() }
 
 // ReportLoad adds load, in a unit of the application's own, to what the request's key
 // has brought, for jobs whose load metric is custom: it is Slicelet.ReportLoad for what

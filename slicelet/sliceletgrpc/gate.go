@@ -193,8 +193,16 @@ type stream struct {
 	cancel context.CancelCauseFunc
 
 	mu   sync.Mutex // one goroutine may send while another receives
-	busy time.Time  // since when work has not been counted
+	busy time.Time  // since when work has not been counted, zero if it does not count
 	at   int        // calls that are under way
+}
+
+// now is zero if time does not count, so that a stream does not read the clock at each message.
+func (s *stream) now() (now time.Time) {
+	if s.call.handle.CountsTime() {
+		now = time.Now()
+	}
+	return now
 }
 
 // waits ends a time in which the handler worked. What is sent has been worked for
@@ -204,8 +212,10 @@ func (s *stream) waits(sends bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.at++; s.at == 1 || sends {
-		now := time.Now()
-		s.call.handle.Took(now.Sub(s.busy))
+		now := s.now()
+		if !now.IsZero() && !s.busy.IsZero() {
+			s.call.handle.Took(now.Sub(s.busy))
+		}
 		s.busy = now
 	}
 }
@@ -215,7 +225,7 @@ func (s *stream) works() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.at--
-	s.busy = time.Now()
+	s.busy = s.now()
 }
 
 // check reports, as an error, that nothing may be sent any more.
@@ -276,6 +286,7 @@ func (s *stream) RecvMsg(m any) error {
 	if s.refused = s.call.gate.admit(generationIn(incoming(s.context)), s.call, s.method, k, ok); s.refused == nil && ok && s.ended != nil {
 		s.limit()
 	}
+	s.busy = s.now()
 	return s.refused
 }
 
