@@ -94,9 +94,19 @@ type Config struct {
 	// CallMetrics has orca.CallMetricsRecorderFromContext find a recorder in handlers, whose metrics
 	// go to clients together with the load. Without, handlers must set no load report of their own.
 	CallMetrics bool
+	// DynamicWindows leaves it to gRPC how much a client may send ahead of what is read, as
+	// clerkgrpc.Config's does for what comes back: otherwise it is 1 MiB for a stream and 16 MiB for a
+	// connection.
+	DynamicWindows bool
 	// Registerer takes the metrics; nil is none.
 	Registerer prometheus.Registerer
 }
+
+// The windows of a stream and of a connection, bytes (clerkgrpc.Config.DynamicWindows).
+const (
+	streamWindow     = 1 << 20
+	connectionWindow = 16 << 20
+)
 
 // workers is for grpc.NumStreamWorkers: how many goroutines wait for RPCs, so that most RPCs need no
 // new one, whose stack has to grow each time to what gRPC and a handler need. RPCs beyond have one of
@@ -158,6 +168,9 @@ func ServerOptions(s *slicelet.Slicelet, cfg Config) []grpc.ServerOption {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.NumStreamWorkers(workers()),
 	)
+	if !cfg.DynamicWindows {
+		opts = append(opts, grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connectionWindow))
+	}
 	if !cfg.NoTap {
 		opts = append(opts, grpc.InTapHandle(g.tap))
 	}

@@ -50,6 +50,8 @@ const (
 	keys        = 1 << 12
 	generation  = "1760000000000"  // as long as they are
 	limit       = 10 * time.Second // of a request
+	// As those of clerkgrpc and sliceletgrpc.
+	streamWindow, connectionWindow = 1 << 20, 16 << 20
 	// The jobs, and whether their servers are ours.
 	rpcJob, webJob, plainJob = "rpc", "web", "plain"
 )
@@ -116,7 +118,7 @@ func listen() (net.Listener, string, error) {
 // plainJob have no part of ours but that a slicelet beside them reports that they are there.
 func serve(args []string) error {
 	distributor := args[0]
-	var addrs [4][]string // gRPC plain and ours, HTTP plain and ours
+	var addrs [5][]string // gRPC plain and ours, HTTP plain and ours, gRPC with windows that do not change
 	open := func(i int) (net.Listener, string, error) {
 		lis, addr, err := listen()
 		addrs[i] = append(addrs[i], addr)
@@ -139,6 +141,10 @@ func serve(args []string) error {
 			return err
 		}
 		serveGRPC(lis)
+		if lis, _, err = open(4); err != nil {
+			return err
+		}
+		serveGRPC(lis, grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connectionWindow))
 		lis, addr, err := open(1)
 		if err != nil {
 			return err
@@ -205,12 +211,16 @@ func call(args []string) error {
 	conn := func(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 		return grpc.NewClient(target, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	}
-	plain := manual.NewBuilderWithScheme("plain")
-	var at resolver.State
-	for _, a := range strings.Split(addrs[0], ",") {
-		at.Endpoints = append(at.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{{Addr: a}}})
+	servers := func(addrs string) grpc.DialOption {
+		plain := manual.NewBuilderWithScheme("plain")
+		var at resolver.State
+		for _, a := range strings.Split(addrs, ",") {
+			at.Endpoints = append(at.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{{Addr: a}}})
+		}
+		plain.InitialState(at)
+		return grpc.WithResolvers(plain)
 	}
-	plain.InitialState(at)
+	plain := servers(addrs[0])
 	rpc, err := clerkOf(rpcJob, distributor)
 	if err != nil {
 		return err
@@ -230,10 +240,12 @@ func call(args []string) error {
 		with   func(context.Context, string) context.Context
 		opts   []grpc.DialOption
 	}{
-		"round_robin":       {"plain:///", asIs, []grpc.DialOption{grpc.WithResolvers(plain), lb(`{"round_robin":{}}`)}},
-		"header_by_hand":    {"plain:///", byHand, []grpc.DialOption{grpc.WithResolvers(plain), lb(`{"round_robin":{}}`)}},
-		"headers_by_hand":   {"plain:///", withGeneration, []grpc.DialOption{grpc.WithResolvers(plain), lb(`{"round_robin":{}}`)}},
-		"ring_hash":         {"plain:///", byHand, []grpc.DialOption{grpc.WithResolvers(plain), lb(`{"ring_hash_experimental":{"requestHashHeader":"slicer-key"}}`)}},
+		"round_robin":     {"plain:///", asIs, []grpc.DialOption{plain, lb(`{"round_robin":{}}`)}},
+		"header_by_hand":  {"plain:///", byHand, []grpc.DialOption{plain, lb(`{"round_robin":{}}`)}},
+		"headers_by_hand": {"plain:///", withGeneration, []grpc.DialOption{plain, lb(`{"round_robin":{}}`)}},
+		"header_and_windows": {"plain:///", byHand, []grpc.DialOption{servers(addrs[4]), lb(`{"round_robin":{}}`),
+			grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connectionWindow)}},
+		"ring_hash":         {"plain:///", byHand, []grpc.DialOption{plain, lb(`{"ring_hash_experimental":{"requestHashHeader":"slicer-key"}}`)}},
 		"slicer":            {"slicer:///" + rpcJob, clerk.WithKey, clerkgrpc.DialOptions(clerkgrpc.Config{Shared: rpc})},
 		"slicer_in_request": {"slicer:///" + rpcJob, asIs, clerkgrpc.DialOptions(clerkgrpc.Config{Shared: rpc, SendKey: "-", KeyFields: []string{keyField}})},
 	} {

@@ -164,7 +164,7 @@ func BenchmarkRPC(b *testing.B) {
 				b.Run(fmt.Sprintf("%s/%dB/c=%d", how, size, atATime), func(b *testing.B) {
 					for b.Loop() {
 						k := func(name string) string { return how + "/" + name }
-						kinds := []string{k("round_robin"), k("header_by_hand"), k("headers_by_hand"), k("ring_hash"), k("slicer")}
+						kinds := []string{k("round_robin"), k("header_by_hand"), k("headers_by_hand"), k("header_and_windows"), k("ring_hash"), k("slicer")}
 						if how == "unary" {
 							kinds = append(kinds, k("slicer_in_request"))
 						}
@@ -174,6 +174,8 @@ func BenchmarkRPC(b *testing.B) {
 							{kind: k("slicer"), of: k("round_robin")},
 							{kind: k("header_by_hand"), of: k("round_robin")},
 							{kind: k("headers_by_hand"), of: k("header_by_hand")},
+							{kind: k("header_and_windows"), of: k("header_by_hand")},
+							{kind: k("slicer"), of: k("header_and_windows")},
 							{kind: k("ring_hash"), of: k("round_robin")},
 						})
 					}
