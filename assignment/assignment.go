@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"sync"
 )
 
 // Header is what an assignment is of.
@@ -64,7 +63,6 @@ type Assignment struct {
 	c      Columns
 	lines  []line
 	shift  uint8 // of a key, to find its line
-	sum    func() uint64
 	counts *counts
 	moves  Moves // of a part
 }
@@ -101,9 +99,7 @@ func newAssignment(h Header, tasks []Task, names map[string]int, c Columns) *Ass
 	if !slices.ContainsFunc(c.Since, func(s uint8) bool { return s != 0 }) {
 		c.Since, c.SinceTable = nil, nil
 	}
-	a := &Assignment{h: h, tasks: tasks, names: names, c: c, counts: new(counts)}
-	a.sum = sync.OnceValue(a.checksum)
-	return a
+	return &Assignment{h: h, tasks: tasks, names: names, c: c, counts: new(counts)}
 }
 
 // String names the assignment in a log line.

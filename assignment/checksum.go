@@ -9,9 +9,13 @@ import (
 
 // Checksum is an XXH64 over the whole content: equal assignments have equal
 // checksums, whatever way they were built. It is computed once.
-func (a *Assignment) Checksum() uint64 { return a.sum() }
+func (a *Assignment) Checksum() uint64 {
+	a.counts.once.Do(func() { a.counts.checksum = a.inColumns().sumAll() })
+	return a.counts.checksum
+}
 
-func (a *Assignment) checksum() uint64 {
+// sumAll is the checksum of one in columns.
+func (a *Assignment) sumAll() uint64 {
 	s := summer{buf: make([]byte, 0, 1<<11)}
 	s.d.Reset()
 	s.header(a)

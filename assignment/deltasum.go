@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
@@ -15,10 +16,16 @@ type content struct {
 	tasks  uint64
 	slices uint64
 	since  []sinceSum // of each generation of a table
+	index  []uint32   // of each task: that of a task itself is in memory that holds more of it
 }
 
-// counts is where a content is once something has needed it, or it came with a delta.
-type counts struct{ atomic.Pointer[content] }
+// counts is what has been found out of an assignment's content, once something has needed it or it came
+// with a delta.
+type counts struct {
+	atomic.Pointer[content]
+	once     sync.Once
+	checksum uint64
+}
 
 // sinceSum is of the owners since one generation.
 type sinceSum struct {
@@ -59,7 +66,9 @@ func (a *Assignment) Verified(checksum uint64, deltaSum *uint64) *Assignment {
 		return nil
 	}
 	b := *a
-	b.sum = func() uint64 { return checksum }
+	b.counts = new(counts)
+	b.counts.Store(a.counts.Load())
+	b.counts.once.Do(func() { b.counts.checksum = checksum })
 	return &b
 }
 
@@ -67,10 +76,9 @@ func (a *Assignment) Verified(checksum uint64, deltaSum *uint64) *Assignment {
 func (a *Assignment) content() *content {
 	x := a.counts.Load()
 	if x == nil {
-		x = &content{tasks: sumTasks(a.tasks), since: make([]sinceSum, len(a.c.SinceTable))}
-		for i := range a.c.Starts {
-			x.count(1, a, i, nil)
-		}
+		x = &content{since: make([]sinceSum, len(a.c.SinceTable))}
+		x.take(a.tasks)
+		x.count(1, &a.c, 0, len(a.c.Starts), nil)
 		a.counts.Store(x)
 	}
 	return x
@@ -100,29 +108,37 @@ func (d *Delta) follow(base, next *Assignment, in *sinceNumbers) {
 	if was == nil || next.counts.Load() != nil || next.h.Horizon < base.h.Horizon {
 		return
 	}
-	rest, x := was.clone(), &content{tasks: was.tasks, since: make([]sinceSum, len(next.c.SinceTable))}
+	rest, x := was.clone(), was.onTable(next.c.SinceTable)
 	if len(d.Put)+len(d.Drop) > 0 {
-		x.tasks = sumTasks(next.tasks)
+		x.take(next.tasks)
 	}
 	i, j := 0, 0
 	for _, e := range d.Edits {
 		i, j = i+int(e.Keep), j+int(e.Keep)
-		for range e.Old {
-			rest.count(-1, base, i, nil)
-			i++
-		}
-		for range e.New {
-			x.count(1, next, j, nil)
-			j++
-		}
+		rest.count(-1, &base.c, i, i+int(e.Old), nil)
+		x.count(1, &next.c, j, j+int(e.New), nil)
+		i, j = i+int(e.Old), j+int(e.New)
 	}
-	if x.plus(rest, in) {
+	if x.plus(&rest, in) {
 		next.counts.Store(x)
 	}
 }
 
-func (x *content) clone() *content {
-	return &content{x.tasks, x.slices, slices.Clone(x.since)}
+func (x *content) clone() content {
+	return content{x.tasks, x.slices, slices.Clone(x.since), x.index}
+}
+
+// onTable is one without slices, of the same tasks, by another table of generations.
+func (x *content) onTable(table []Generation) *content {
+	return &content{tasks: x.tasks, since: make([]sinceSum, len(table)), index: x.index}
+}
+
+// take makes it one of these tasks.
+func (x *content) take(tasks []Task) {
+	x.tasks, x.index = sumTasks(tasks), make([]uint32, len(tasks))
+	for i := range tasks {
+		x.index[i] = tasks[i].Index
+	}
 }
 
 // sumTasks is what a table of tasks adds to the sum.
@@ -137,39 +153,40 @@ func sumTasks(tasks []Task) (sum uint64) {
 	return sum
 }
 
-// count adds the i-th slice of a, which is in columns, n times: once, or to take it away -1 times.
-// in is which numbers the generations of a's table have in that of x, nil for their own.
-func (x *content) count(n int, a *Assignment, i int, in *sinceNumbers) {
-	start := uint64(a.c.Starts[i])
-	lo, hi := a.c.owners(i, i+1)
-	several := hi-lo != 1
-	var all []byte
-	if several {
-		all = binary.LittleEndian.AppendUint64(make([]byte, 0, 8*9), start)
-	}
-	for k := lo; k < hi; k++ {
-		index := uint64(a.tasks[a.c.Owners[k]].Index)
-		if several {
-			all = binary.LittleEndian.AppendUint64(all, index)
+// count adds slices of columns, from the i-th to below end, n times: once, or to take them away -1
+// times. in is which numbers the generations of their table have in that of x, nil for their own.
+func (x *content) count(n int, c *Columns, i, end int, in *sinceNumbers) {
+	times := uint64(n)
+	for ; i < end; i++ {
+		start := uint64(c.Starts[i])
+		lo, hi := c.owners(i, i+1)
+		if hi-lo == 1 {
+			x.slices += times * sum64(sumWord(sumWord(sumStart+2*8, start), uint64(x.index[c.Owners[lo]])))
 		} else {
-			x.slices += uint64(n) * sum64(sumWord(sumWord(sumStart+2*8, start), index))
+			all := binary.LittleEndian.AppendUint64(make([]byte, 0, 8*9), start)
+			for _, owner := range c.Owners[lo:hi] {
+				all = binary.LittleEndian.AppendUint64(all, uint64(x.index[owner]))
+			}
+			x.slices += times * xxhash.Sum64(all)
 		}
-		if a.c.Since == nil || a.c.Since[k] == 0 {
+		if c.Since == nil {
 			continue
 		}
-		number, g := a.c.Since[k], a.c.SinceTable[a.c.Since[k]-1]
-		if in != nil {
-			number = in[number]
+		for k := lo; k < hi; k++ {
+			number := c.Since[k]
+			if number == 0 {
+				continue
+			}
+			g := uint64(c.SinceTable[number-1])
+			if in != nil {
+				if number = in[number]; number == 0 {
+					continue // not above the horizon any more
+				}
+			}
+			since := &x.since[number-1]
+			since.owners += n
+			since.sum += times * sum64(sumWord(sumWord(sumWord(sumStart+3*8, start), uint64(x.index[c.Owners[k]])), g))
 		}
-		if number == 0 {
-			continue // not above the horizon any more
-		}
-		since := &x.since[number-1]
-		since.owners += n
-		since.sum += uint64(n) * sum64(sumWord(sumWord(sumWord(sumStart+3*8, start), index), uint64(g)))
-	}
-	if several {
-		x.slices += uint64(n) * xxhash.Sum64(all)
 	}
 }
 

@@ -105,7 +105,8 @@ type patcher struct {
 	run, left int
 
 	in, ofBase sinceNumbers // of was's generations in the delta's table, and of base's in was's
-	rest, more *content     // of what stays, by was's table, and of what is new, by the delta's
+	rest       content      // of what stays, by was's table
+	more       *content     // of what is new, by the delta's
 }
 
 // patched returns the assignment that the delta makes of base as a patch, nil if it is to be in
@@ -132,20 +133,22 @@ func (m *merger) patched(most func(slices int) int) (*Assignment, error) {
 		was: was, p: was.extend(m, created),
 		in:     numbersIn(prev.h.Horizon, was.own.c.SinceTable, m.d.H.Horizon, table),
 		ofBase: numbersIn(base.h.Horizon, base.c.SinceTable, prev.h.Horizon, was.own.c.SinceTable),
-		rest:   x.clone(), more: &content{tasks: x.tasks, since: make([]sinceSum, len(table))},
+		rest:   x.clone(), more: x.onTable(table),
 	}
 	if !sameTable(m.tasks, prev.tasks) {
-		w.more.tasks = sumTasks(m.tasks)
+		w.more.take(m.tasks)
 	}
-	goThrough := w.onColumns
+	var err error
 	if len(was.edits) > 0 {
-		goThrough = w.onPatch
+		err = w.onPatch(m.d)
+	} else {
+		err = w.onColumns(m.d)
 	}
-	if err := goThrough(m.d); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	w.p.owners += len(m.d.Slices.Owners)
-	if !w.more.plus(w.rest, &w.in) {
+	if !w.more.plus(&w.rest, &w.in) {
 		return nil, &FieldError{"delta since table", len(table), "every generation that a kept slice needs"}
 	}
 	if err := validateSizes(w.p.slices, w.p.owners); err != nil {
@@ -153,17 +156,17 @@ func (m *merger) patched(most func(slices int) int) (*Assignment, error) {
 	}
 	a := &Assignment{h: m.d.H, tasks: m.tasks, names: m.names, patch: w.p, counts: new(counts)}
 	a.counts.Store(w.more)
-	a.sum = sync.OnceValue(func() uint64 { return a.inColumns().Checksum() })
 	return a, nil
 }
 
 // extend is a patch on the same base that has no slices yet, and room for p's and for others.
 func (p *patch) extend(m *merger, created int) *patch {
 	n, base := created+len(p.ends), p.base
+	keys := make([]SliceKey, 2*n)
 	q := &patch{
 		base: base, kept: Assignment{h: m.d.H, tasks: m.tasks, c: base.c, lines: base.lines, shift: base.shift},
-		own:  Assignment{h: m.d.H, tasks: m.tasks, c: Columns{Starts: make([]SliceKey, 0, n), SinceTable: m.d.Slices.SinceTable}},
-		ends: make([]SliceKey, 0, n), slices: p.slices, owners: p.owners,
+		own:  Assignment{h: m.d.H, tasks: m.tasks, c: Columns{Starts: keys[:0:n], SinceTable: m.d.Slices.SinceTable}},
+		ends: keys[n:n], slices: p.slices, owners: p.owners,
 	}
 	// One in touchedPerSlice lookups of keys without an edit looks for one in vain.
 	q.shift = max(base.shift, uint8(KeyBits-bits.Len(uint(n*touchedPerSlice))))
@@ -240,8 +243,8 @@ func (w *patcher) count(first int) error {
 		if start, end := p.own.c.Starts[i], p.ends[i]; start >= end {
 			return &FieldError{"delta slice start", start.String(), "below " + end.String() + ", where it ends"}
 		}
-		w.more.count(1, &p.own, i, nil)
 	}
+	w.more.count(1, &p.own.c, first, len(p.ends), nil)
 	return nil
 }
 
@@ -359,9 +362,7 @@ func (w *patcher) drop(n int) {
 func (w *patcher) dropFrom(a *Assignment, i, n int, in *sinceNumbers) {
 	lo, hi := a.c.owners(i, i+n)
 	w.p.owners -= int(hi - lo)
-	for ; n > 0; i, n = i+1, n-1 {
-		w.rest.count(-1, a, i, in)
-	}
+	w.rest.count(-1, &a.c, i, i+n, in)
 }
 
 // samePositions reports whether each of a's tasks has the same position in another table.
