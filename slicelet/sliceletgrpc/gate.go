@@ -344,7 +344,7 @@ func (g *gate) admit(generation int64, c *call, method string, k assignment.Slic
 		return nil
 	}
 	a := g.slicelet.Assignment()
-	route := routeOf(generation, a)
+	route := moved.Route(generation, a)
 	c.behind = route == "older"
 	g.metrics.astray(route, consistent)
 	if !consistent {
@@ -364,21 +364,6 @@ func generationIn(md metadata.MD) int64 {
 		return -1
 	}
 	return n
-}
-
-// routeOf says how the generation that an RPC was routed by, as generationIn says it, stands to the
-// one here.
-func routeOf(n int64, a *assignment.Assignment) string {
-	if n <= 0 || a == nil {
-		return "unknown"
-	}
-	switch here := int64(a.Generation()); {
-	case n < here:
-		return "older"
-	case n > here:
-		return "newer"
-	}
-	return "same"
 }
 
 func (g *gate) refusal(a *assignment.Assignment) error {

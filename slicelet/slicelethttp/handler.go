@@ -243,18 +243,11 @@ func (g *gate) refuse(w http.ResponseWriter, r *http.Request, consistent bool) b
 	return true
 }
 
-// routeOf says how the assignment that the client has routed by stands to the one
-// here.
+// routeOf is moved.Route by what the client says.
 func routeOf(r *http.Request, a *assignment.Assignment) string {
 	n, err := strconv.ParseInt(r.Header.Get(httpkey.HeaderGeneration), 10, 64)
-	if err != nil || a == nil {
-		return "unknown"
+	if err != nil {
+		n = 0
 	}
-	switch here := int64(a.Generation()); {
-	case n < here:
-		return "older"
-	case n > here:
-		return "newer"
-	}
-	return "same"
+	return moved.Route(n, a)
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/slicelet"
 )
 
@@ -21,6 +22,21 @@ const (
 
 // ErrMoved is the cause with which the context of a request ends.
 var ErrMoved = errors.New("slicer: the request's key has moved to another task")
+
+// Route says how the generation that a request was routed by, which its client says, stands to the one
+// here: "older", "newer" or "same", and "unknown" if there is none on either side.
+func Route(generation int64, a *assignment.Assignment) string {
+	if generation <= 0 || a == nil {
+		return "unknown"
+	}
+	switch here := int64(a.Generation()); {
+	case generation < here:
+		return "older"
+	case generation > here:
+		return "newer"
+	}
+	return "same"
+}
 
 // Signal is a request's. The zero value is ready for use. Most requests do not ask for it: it is made
 // when one does.
