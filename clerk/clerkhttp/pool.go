@@ -13,16 +13,17 @@ import (
 
 // pool is the connections to one task.
 type pool struct {
-	http *http.Transport
-	warm bool
+	http   *http.Transport
+	warm   bool
+	deaths *deaths
 	// why is 1 + the clerk.CloseCause of the pool's end, 0 before.
 	why atomic.Int32
 }
 
 // newPool makes one without connections.
-func newPool(cfg *Config, warm bool) *pool {
+func newPool(cfg *Config, warm bool, d *deaths) *pool {
 	ck := cfg.Clerk
-	p := &pool{http: cfg.Base.Clone(), warm: warm}
+	p := &pool{http: cfg.Base.Clone(), warm: warm, deaths: d}
 	if !warm && (p.http.IdleConnTimeout == 0 || p.http.IdleConnTimeout > idleOnDemand) {
 		p.http.IdleConnTimeout = idleOnDemand
 	}
@@ -50,16 +51,18 @@ type dial = func(ctx context.Context, network, address string) (net.Conn, error)
 // counted lets the clerk count connections; an error says that no task was reached.
 func (p *pool) counted(ck *clerk.Clerk, d dial) dial {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		nc, err := d(ctx, network, address)
+		nc, err := p.deaths.connect(ctx, network, address, d)
 		if err != nil {
-			return nil, clerk.Unreached{Err: err}
+			return nil, err
 		}
 		why := clerk.OpenOnDemand
 		if p.warm {
 			why = clerk.OpenWarm
 		}
 		ck.ConnectionOpened(why)
-		return &conn{Conn: nc, pool: p, clerk: ck}, nil
+		c := &conn{Conn: nc, pool: p, clerk: ck}
+		p.deaths.add(c)
+		return c, nil
 	}
 }
 
@@ -68,14 +71,19 @@ type conn struct {
 	net.Conn
 	pool   *pool
 	clerk  *clerk.Clerk
+	waits  atomic.Bool // a request that may be carried out twice, for its answer to begin
+	killed atomic.Bool // by deaths
 	broken atomic.Bool
 	closed atomic.Bool
 }
 
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
+	if n > 0 && c.waits.Load() {
+		c.waits.Store(false)
+	}
 	if err != nil {
-		c.broken.Store(true)
+		err = c.why(err)
 	}
 	return n, err
 }
@@ -83,7 +91,7 @@ func (c *conn) Read(p []byte) (int, error) {
 func (c *conn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	if err != nil {
-		c.broken.Store(true)
+		err = c.why(err)
 	}
 	return n, err
 }
@@ -101,6 +109,7 @@ func (c *conn) CloseWrite() error {
 
 func (c *conn) Close() error {
 	if c.closed.CompareAndSwap(false, true) {
+		c.pool.deaths.remove(c)
 		why := clerk.CloseIdle
 		if retired := c.pool.why.Load(); retired > 0 {
 			why = clerk.CloseCause(retired - 1)

@@ -50,7 +50,7 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ck.Close()
-	p := newPool(&Config{Clerk: ck, Base: DefaultBase(), TLS: source(certs.Config{CA: ours.CA, Logger: quiet}).ClientConfig}, false)
+	p := newPool(&Config{Clerk: ck, Base: DefaultBase(), TLS: source(certs.Config{CA: ours.CA, Logger: quiet}).ClientConfig}, false, newDeaths())
 	defer p.http.CloseIdleConnections()
 	get := func(url string) error {
 		defer p.http.CloseIdleConnections()

@@ -88,10 +88,10 @@ func (t *Transport) current() *snapshot {
 	v, s = t.snapshot.Load(), t.clerk.Subset()
 	if v == nil || v.subset != s {
 		var left []*backend
-		v, left = newSnapshot(s, v, t.clerk.Throttle, func(warm bool) *pool { return newPool(&t.cfg, warm) }, (*pool).retire)
+		v, left = newSnapshot(s, v, t.clerk.Throttle, func(warm bool, d *deaths) *pool { return newPool(&t.cfg, warm, d) }, (*pool).retire)
 		t.snapshot.Store(v)
 		for _, b := range left { // now that requests find others
-			b.flights.Die()
+			b.die()
 		}
 	}
 	return v
@@ -159,6 +159,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	r := newTrip(t, req, key, keyed)
 	r.leaves = keyed && idempotent(req) && (req.Body == nil || req.Body == http.NoBody || req.GetBody != nil)
+	r.byConn = r.leaves && t.byConnection(req)
 	r.firstOut()
 	if r.out.Header == nil {
 		r.out.Header = http.Header{}
@@ -204,8 +205,8 @@ type trip struct {
 	flight *flight.Flight
 	answer counted
 	// leaves says that it goes to the next owner if its task is said to be dead before
-	// it answers.
-	leaves bool
+	// it answers, and byConn that its connection is closed then, where its context would be ended.
+	leaves, byConn bool
 	// died is how long it was at a task that was then said to be dead, if it was.
 	died time.Duration
 }
@@ -217,10 +218,13 @@ func newTrip(t *Transport, req *http.Request, key string, keyed bool) *trip {
 
 // firstOut makes what is sent first.
 func (r *trip) firstOut() {
-	if r.leaves && r.t.cfg.ResponseTimeout == 0 {
+	switch {
+	case r.byConn:
+		r.out = r.in.WithContext(withWaiting(r.in.Context()))
+	case r.leaves && r.t.cfg.ResponseTimeout == 0:
 		ctx, f := flight.New(r.in.Context())
 		r.out, r.flight = r.in.WithContext(ctx), f
-	} else {
+	default:
 		out := *r.in
 		r.out = &out
 	}
@@ -455,10 +459,13 @@ func (r *trip) send(v *snapshot, b *backend, consistent bool, p overload.Priorit
 	var f *flight.Flight
 	var resp *http.Response
 	var err error
-	limit := r.t.cfg.ResponseTimeout
-	if r.leaves || limit > 0 {
-		begun := time.Now()
-		r.died = 0
+	limit, transport := r.t.cfg.ResponseTimeout, b.pool.Load().http
+	switch begun := r.attemptAt(); {
+	case r.byConn:
+		if resp, err = transport.RoundTrip(out); errors.Is(err, flight.ErrDead) {
+			r.died = max(time.Since(begun), 1)
+		}
+	case r.leaves || limit > 0:
 		ctx := out.Context()
 		if f, r.flight = r.flight, nil; f == nil {
 			ctx, f = flight.New(r.in.Context())
@@ -470,10 +477,10 @@ func (r *trip) send(v *snapshot, b *backend, consistent bool, p overload.Priorit
 		if limit > 0 {
 			left := min(maxTries, len(v.all)) - r.tried.n - 1
 			w := &watch{r: r, f: f, limit: limit, leave: !consistent && left > 0 && idempotent(r.in), more: time.Duration(left) * limit}
-			resp, err = b.pool.Load().http.RoundTrip(out.WithContext(w.trace(ctx)))
+			resp, err = transport.RoundTrip(out.WithContext(w.trace(ctx)))
 			w.end()
 		} else {
-			resp, err = b.pool.Load().http.RoundTrip(out)
+			resp, err = transport.RoundTrip(out)
 		}
 		switch why := context.Cause(ctx); {
 		case err == nil:
@@ -482,8 +489,8 @@ func (r *trip) send(v *snapshot, b *backend, consistent bool, p overload.Priorit
 		case why == flight.ErrDead:
 			r.died = max(time.Since(begun), 1)
 		}
-	} else {
-		resp, err = b.pool.Load().http.RoundTrip(out)
+	default:
+		resp, err = transport.RoundTrip(out)
 	}
 	switch {
 	case err == nil:
@@ -515,6 +522,15 @@ func (r *trip) send(v *snapshot, b *backend, consistent bool, p overload.Priorit
 		resp.Body = c.of(resp.Body, b, count, f)
 	}
 	return resp, err
+}
+
+// attemptAt is when the attempt that begins now has begun, by which it is known how long it was at a task
+// that then died.
+func (r *trip) attemptAt() time.Time {
+	if r.died = 0; r.sent == 1 {
+		return r.begun // which costs nothing
+	}
+	return time.Now()
 }
 
 // speaksAgainst reports whether an answer is one that a healthy task would not give to a
