@@ -152,8 +152,9 @@ func middle(v []float64) float64 {
 }
 
 // BenchmarkRPC is an RPC through clerkgrpc and sliceletgrpc, the key in the metadata or in the
-// request, beside gRPC's own balancers to plain servers; and what one more header, that hardly ever
-// changes, costs these: it is what the generation in one header with the key would spare.
+// request, beside gRPC's own balancers to plain servers; what one more header, that hardly ever
+// changes, costs these: it is what the generation in one header with the key would spare; and what
+// windows that do not change spare them.
 //
 //	go test -c -o rpc.test ./test/bench/rpc && nice -n -5 ./rpc.test -test.v -test.run '^$' -test.bench RPC -test.benchtime 1x
 func BenchmarkRPC(b *testing.B) {
