@@ -213,7 +213,7 @@ func (s *stream) waits(sends bool) {
 	defer s.mu.Unlock()
 	if s.at++; s.at == 1 || sends {
 		now := s.now()
-		if !now.IsZero() && !s.busy.IsZero() {
+		if !s.busy.IsZero() {
 			s.call.handle.Took(now.Sub(s.busy))
 		}
 		s.busy = now
