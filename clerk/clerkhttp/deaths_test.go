@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/clerk/internal/flight"
 )
 
 // answer is of a request that may have to wait.
@@ -133,6 +134,26 @@ func TestDeathWhileConnecting(t *testing.T) {
 			}
 			j.stop(tr)
 		})
+	}
+}
+
+// TestDeathOfAnswered: a connection on which an answer has just begun is not closed by a death of a moment
+// before, which has found that a request waited there.
+func TestDeathOfAnswered(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	c := &conn{Conn: ours, pool: &pool{flights: new(flight.Group)}}
+	defer ours.Close()
+	c.flight = flight.Of(c.die)
+	c.wait()
+	go func() { _, _ = theirs.Write([]byte("HTTP")) }()
+	if n, err := c.Read(make([]byte, 4)); n != 4 || err != nil {
+		t.Fatal(n, err)
+	}
+	c.die(flight.ErrDead)
+	go func() { _, _ = theirs.Write([]byte("/1.1")) }()
+	if n, err := c.Read(make([]byte, 4)); n != 4 || err != nil {
+		t.Error(n, err)
 	}
 }
 

@@ -79,24 +79,8 @@ func deathUnderWay(t *testing.T, underWay time.Duration, spent bool, want string
 			<-slow
 			fmt.Fprint(w, "gun")
 		})
-		type answer struct {
-			from string
-			err  error
-		}
-		ask := func(method, key string) chan answer {
-			got := make(chan answer, 1)
-			req, err := http.NewRequestWithContext(clerk.WithKey(t.Context(), key), method, "http://profiles", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			go func() {
-				from, err := do(t, tr, req)
-				got <- answer{from, err}
-			}()
-			return got
-		}
-		twice, once, begun := ask("GET", keyIn(0, 4)), ask("POST", keyIn(0, 4)), ask("GET", keyIn(2, 4))
-		synctest.Wait()
+		ctx := t.Context()
+		twice, once, begun := ask(t, tr, ctx, "GET", keyIn(0, 4)), ask(t, tr, ctx, "POST", keyIn(0, 4)), ask(t, tr, ctx, "GET", keyIn(2, 4))
 		time.Sleep(underWay)
 		for spent && j.clerk.MayRetry() {
 		}

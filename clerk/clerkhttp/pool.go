@@ -9,21 +9,22 @@ import (
 	"sync/atomic"
 
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/clerk/internal/flight"
 )
 
 // pool is the connections to one task.
 type pool struct {
-	http   *http.Transport
-	warm   bool
-	deaths *deaths
+	http    *http.Transport
+	warm    bool
+	flights *flight.Group // of the task
 	// why is 1 + the clerk.CloseCause of the pool's end, 0 before.
 	why atomic.Int32
 }
 
 // newPool makes one without connections.
-func newPool(cfg *Config, warm bool, d *deaths) *pool {
+func newPool(cfg *Config, warm bool, flights *flight.Group) *pool {
 	ck := cfg.Clerk
-	p := &pool{http: cfg.Base.Clone(), warm: warm, deaths: d}
+	p := &pool{http: cfg.Base.Clone(), warm: warm, flights: flights}
 	if !warm && (p.http.IdleConnTimeout == 0 || p.http.IdleConnTimeout > idleOnDemand) {
 		p.http.IdleConnTimeout = idleOnDemand
 	}
@@ -51,7 +52,7 @@ type dial = func(ctx context.Context, network, address string) (net.Conn, error)
 // counted lets the clerk count connections; an error says that no task was reached.
 func (p *pool) counted(ck *clerk.Clerk, d dial) dial {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		nc, err := p.deaths.connect(ctx, network, address, d)
+		nc, err := p.connect(ctx, network, address, d)
 		if err != nil {
 			return nil, err
 		}
@@ -61,7 +62,7 @@ func (p *pool) counted(ck *clerk.Clerk, d dial) dial {
 		}
 		ck.ConnectionOpened(why)
 		c := &conn{Conn: nc, pool: p, clerk: ck}
-		p.deaths.add(c)
+		c.flight = flight.Of(c.die)
 		return c, nil
 	}
 }
@@ -71,16 +72,17 @@ type conn struct {
 	net.Conn
 	pool   *pool
 	clerk  *clerk.Clerk
+	flight *flight.Flight
 	waits  atomic.Bool // a request that may be carried out twice, for its answer to begin
-	killed atomic.Bool // by deaths
+	killed atomic.Bool // as the task was said to be dead meanwhile
 	broken atomic.Bool
 	closed atomic.Bool
 }
 
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if n > 0 && c.waits.Load() {
-		c.waits.Store(false)
+	if n > 0 && c.waited() {
+		c.flight.Leave()
 	}
 	if err != nil {
 		err = c.why(err)
@@ -109,7 +111,7 @@ func (c *conn) CloseWrite() error {
 
 func (c *conn) Close() error {
 	if c.closed.CompareAndSwap(false, true) {
-		c.pool.deaths.remove(c)
+		c.flight.Land()
 		why := clerk.CloseIdle
 		if retired := c.pool.why.Load(); retired > 0 {
 			why = clerk.CloseCause(retired - 1)

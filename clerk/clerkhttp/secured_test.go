@@ -13,6 +13,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/certs"
 	"github.com/slicer-project/slicer/assignment/certs/certstest"
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/clerk/internal/flight"
 )
 
 // TestTLS: each connection in TLS goes by what Config.TLS returns when it is made, and speaks
@@ -50,7 +51,7 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ck.Close()
-	p := newPool(&Config{Clerk: ck, Base: DefaultBase(), TLS: source(certs.Config{CA: ours.CA, Logger: quiet}).ClientConfig}, false, newDeaths())
+	p := newPool(&Config{Clerk: ck, Base: DefaultBase(), TLS: source(certs.Config{CA: ours.CA, Logger: quiet}).ClientConfig}, false, new(flight.Group))
 	defer p.http.CloseIdleConnections()
 	get := func(url string) error {
 		defer p.http.CloseIdleConnections()

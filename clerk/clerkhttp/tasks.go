@@ -30,17 +30,10 @@ type backend struct {
 	// because of them.
 	failures   atomic.Int32
 	leaveAlone atomic.Int64
-	// flights and deaths are of requests under way that may be carried out twice.
+	// flights are requests under way that may be carried out twice, and what connects to the task.
 	flights flight.Group
-	deaths  *deaths
 	// throttle is what the task has said that it refuses.
 	throttle *clerk.Throttle
-}
-
-// die ends what is under way and may be carried out twice.
-func (b *backend) die() {
-	b.flights.Die()
-	b.deaths.die()
 }
 
 // over is for the end of a request that counts.
@@ -87,7 +80,7 @@ type snapshot struct {
 
 // newSnapshot takes over what stays of the old one, which may be nil. gone gets the
 // pools that do not, and left is the tasks that do not, or are said to be dead.
-func newSnapshot(s *clerk.Subset, old *snapshot, throttle func(task string) *clerk.Throttle, open func(warm bool, d *deaths) *pool, gone func(*pool, clerk.CloseCause)) (v *snapshot, left []*backend) {
+func newSnapshot(s *clerk.Subset, old *snapshot, throttle func(task string) *clerk.Throttle, open func(warm bool, flights *flight.Group) *pool, gone func(*pool, clerk.CloseCause)) (v *snapshot, left []*backend) {
 	v = &snapshot{subset: s, a: s.Assignment()}
 	v.generation = []string{strconv.FormatInt(int64(v.a.Generation()), 10)}
 	v.backends = make([]*backend, v.a.NumTasks())
@@ -103,12 +96,12 @@ func newSnapshot(s *clerk.Subset, old *snapshot, throttle func(task string) *cle
 		if b != nil && b.address == t.Address && b.incarnation == t.Incarnation && t.State != assignment.TaskDead {
 			delete(before, t.Name)
 			if p := b.pool.Load(); p.warm != warm {
-				b.pool.Store(open(warm, b.deaths))
+				b.pool.Store(open(warm, &b.flights))
 				gone(p, clerk.CloseLeftSubset)
 			}
 		} else {
-			b = &backend{name: t.Name, address: t.Address, incarnation: t.Incarnation, throttle: throttle(t.Name), deaths: newDeaths()}
-			b.pool.Store(open(warm, b.deaths))
+			b = &backend{name: t.Name, address: t.Address, incarnation: t.Incarnation, throttle: throttle(t.Name)}
+			b.pool.Store(open(warm, &b.flights))
 		}
 		v.backends[pos] = b
 		if t.State != assignment.TaskDead {

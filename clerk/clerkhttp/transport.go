@@ -88,10 +88,10 @@ func (t *Transport) current() *snapshot {
 	v, s = t.snapshot.Load(), t.clerk.Subset()
 	if v == nil || v.subset != s {
 		var left []*backend
-		v, left = newSnapshot(s, v, t.clerk.Throttle, func(warm bool, d *deaths) *pool { return newPool(&t.cfg, warm, d) }, (*pool).retire)
+		v, left = newSnapshot(s, v, t.clerk.Throttle, func(warm bool, flights *flight.Group) *pool { return newPool(&t.cfg, warm, flights) }, (*pool).retire)
 		t.snapshot.Store(v)
 		for _, b := range left { // now that requests find others
-			b.die()
+			b.flights.Die()
 		}
 	}
 	return v
@@ -279,7 +279,8 @@ func (t *Transport) route(r *trip) (resp *http.Response, err error) {
 			owners = v.a.Lookup(assignment.KeyOf(r.key))
 		}
 		p, customer := r.priority(), customerIn(r.out.Header)
-		b, owner := v.pick(t.cfg.Policy, t.number, owners, consistent, &r.tried, p, customer, time.Now())
+		now := time.Now()
+		b, owner := v.pick(t.cfg.Policy, t.number, owners, consistent, &r.tried, p, customer, now)
 		if b == nil {
 			closeBody(r.out)
 			t.tally.requests[unanswered].Add(1)
@@ -298,7 +299,7 @@ func (t *Transport) route(r *trip) (resp *http.Response, err error) {
 		if delete(r.out.Header, httpkey.HeaderStandsFor); standsFor > 0 {
 			r.out.Header[httpkey.HeaderStandsFor] = []string{strconv.Itoa(standsFor)}
 		}
-		resp, err := r.send(v, b, consistent, p)
+		resp, err := r.send(v, b, consistent, p, now)
 		if refused := b.refused(resp); refused || resp != nil && b.throttle.Watched() {
 			b.throttle.Answered(p, customer, refused)
 		}
@@ -437,8 +438,8 @@ func (r *trip) patience() context.Context {
 	return r.wait
 }
 
-// send sends the request to a task once.
-func (r *trip) send(v *snapshot, b *backend, consistent bool, p overload.Priority) (*http.Response, error) {
+// send sends the request to a task once, which has been chosen now.
+func (r *trip) send(v *snapshot, b *backend, consistent bool, p overload.Priority, now time.Time) (*http.Response, error) {
 	r.out.URL.Host = b.address
 	r.out.Header[httpkey.HeaderGeneration] = v.generation
 	if before := clerk.AttemptOf(r.in.Context()) + r.sent; before > 0 {
@@ -460,12 +461,7 @@ func (r *trip) send(v *snapshot, b *backend, consistent bool, p overload.Priorit
 	var resp *http.Response
 	var err error
 	limit, transport := r.t.cfg.ResponseTimeout, b.pool.Load().http
-	switch begun := r.attemptAt(); {
-	case r.byConn:
-		if resp, err = transport.RoundTrip(out); errors.Is(err, flight.ErrDead) {
-			r.died = max(time.Since(begun), 1)
-		}
-	case r.leaves || limit > 0:
+	if r.leaves && !r.byConn || limit > 0 {
 		ctx := out.Context()
 		if f, r.flight = r.flight, nil; f == nil {
 			ctx, f = flight.New(r.in.Context())
@@ -482,15 +478,14 @@ func (r *trip) send(v *snapshot, b *backend, consistent bool, p overload.Priorit
 		} else {
 			resp, err = transport.RoundTrip(out)
 		}
-		switch why := context.Cause(ctx); {
-		case err == nil:
-		case why == errSlow:
-			err = errSlow
-		case why == flight.ErrDead:
-			r.died = max(time.Since(begun), 1)
+		if why := context.Cause(ctx); err != nil && (why == errSlow || why == flight.ErrDead) {
+			err = why
 		}
-	default:
+	} else {
 		resp, err = transport.RoundTrip(out)
+	}
+	if r.died = 0; errors.Is(err, flight.ErrDead) {
+		r.died = max(time.Since(now), 1)
 	}
 	switch {
 	case err == nil:
@@ -522,15 +517,6 @@ func (r *trip) send(v *snapshot, b *backend, consistent bool, p overload.Priorit
 		resp.Body = c.of(resp.Body, b, count, f)
 	}
 	return resp, err
-}
-
-// attemptAt is when the attempt that begins now has begun, by which it is known how long it was at a task
-// that then died.
-func (r *trip) attemptAt() time.Time {
-	if r.died = 0; r.sent == 1 {
-		return r.begun // which costs nothing
-	}
-	return time.Now()
 }
 
 // speaksAgainst reports whether an answer is one that a healthy task would not give to a

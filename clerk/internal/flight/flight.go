@@ -38,6 +38,9 @@ func New(ctx context.Context) (context.Context, *Flight) {
 	return ctx, &Flight{cancel: cancel}
 }
 
+// Of is one that cancel ends, for attempts on what outlives them: between two it has to Leave.
+func Of(cancel context.CancelCauseFunc) *Flight { return &Flight{cancel: cancel} }
+
 // At says which task the attempt is at now. If it is dead, the attempt ends.
 func (f *Flight) At(g *Group) {
 	f.mu.Lock()
@@ -59,6 +62,14 @@ func (f *Flight) Land() {
 	defer f.mu.Unlock()
 	f.leave()
 	f.over = true
+}
+
+// Leave says that the attempt is at no task: the death of none ends it, until it is At one again. cancel
+// may be called once more, by a death of a moment before.
+func (f *Flight) Leave() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.leave()
 }
 
 // End ends the attempt and its context.

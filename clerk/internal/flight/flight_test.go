@@ -61,6 +61,28 @@ func TestMoves(t *testing.T) {
 	}
 }
 
+// A connection has one attempt after the other, at the same task.
+func TestLeaves(t *testing.T) {
+	var a Group
+	var why []error
+	f := Of(func(err error) { why = append(why, err) })
+	f.At(&a)
+	f.Leave()
+	if a.first != nil {
+		t.Error("a group holds on to what has left")
+	}
+	f.At(&a)
+	f.Leave()
+	a.Die()
+	if len(why) > 0 {
+		t.Error("ended by the death of a task that it has left")
+	}
+	f.At(&a)
+	if len(why) != 1 || why[0] != ErrDead {
+		t.Errorf("at a dead task it is ended %d times: %v", len(why), why)
+	}
+}
+
 // Whatever happens at once, nothing stays listed and no request waits at a dead task.
 func TestTogether(t *testing.T) {
 	for round := range 200 {
