@@ -158,21 +158,23 @@ func sumTasks(tasks []Task) (sum uint64) {
 func (x *content) count(n int, c *Columns, i, end int, in *sinceNumbers) {
 	times := uint64(n)
 	for ; i < end; i++ {
-		start := uint64(c.Starts[i])
+		start := sumRound(uint64(c.Starts[i]))
 		lo, hi := c.owners(i, i+1)
-		if hi-lo == 1 {
-			x.slices += times * sum64(sumWord(sumWord(sumStart+2*8, start), uint64(x.index[c.Owners[lo]])))
-		} else {
-			all := binary.LittleEndian.AppendUint64(make([]byte, 0, 8*9), start)
+		if hi-lo != 1 {
+			all := binary.LittleEndian.AppendUint64(make([]byte, 0, 8*9), uint64(c.Starts[i]))
 			for _, owner := range c.Owners[lo:hi] {
 				all = binary.LittleEndian.AppendUint64(all, uint64(x.index[owner]))
 			}
 			x.slices += times * xxhash.Sum64(all)
 		}
-		if c.Since == nil {
-			continue
-		}
 		for k := lo; k < hi; k++ {
+			owner := sumRound(uint64(x.index[c.Owners[k]]))
+			if hi-lo == 1 {
+				x.slices += times * sum64(sumNext(sumNext(sumStart+2*8, start), owner))
+			}
+			if c.Since == nil {
+				continue
+			}
 			number := c.Since[k]
 			if number == 0 {
 				continue
@@ -185,14 +187,14 @@ func (x *content) count(n int, c *Columns, i, end int, in *sinceNumbers) {
 			}
 			since := &x.since[number-1]
 			since.owners += n
-			since.sum += times * sum64(sumWord(sumWord(sumWord(sumStart+3*8, start), uint64(x.index[c.Owners[k]])), g))
+			since.sum += times * sum64(sumNext(sumNext(sumNext(sumStart+3*8, start), owner), sumRound(g)))
 		}
 	}
 }
 
 // XXH64 of two or three words, without a buffer for them and a call: of slices that change, which
 // have one owner mostly, most of the time goes to it. It begins with sumStart and how many bytes there
-// are, takes each word, and ends with sum64
+// are, takes the round of each word, which may be a word of two sums, and ends with sum64
 // (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md, without the stripes of 32 bytes).
 const (
 	sumPrime1 = 0x9E3779B185EBCA87
@@ -202,8 +204,10 @@ const (
 	sumStart  = 0x27D4EB2F165667C5
 )
 
-func sumWord(sum, word uint64) uint64 {
-	return bits.RotateLeft64(sum^bits.RotateLeft64(word*sumPrime2, 31)*sumPrime1, 27)*sumPrime1 + sumPrime4
+func sumRound(word uint64) uint64 { return bits.RotateLeft64(word*sumPrime2, 31) * sumPrime1 }
+
+func sumNext(sum, round uint64) uint64 {
+	return bits.RotateLeft64(sum^round, 27)*sumPrime1 + sumPrime4
 }
 
 func sum64(sum uint64) uint64 {
